@@ -1,0 +1,115 @@
+# Everything a clone needs: `make demo` and `make test` set up what they use.
+#
+#   make VENV=/path/to/env test    in an environment of yours: it gets what is
+#                                  missing, its own TensorFlow is kept
+#   make PYTHON=python3.12 demo    another Python for the new environment
+#   make test PYTEST_ARGS="-k op"  more words for pytest; BENCH_ARGS likewise
+
+SHELL := /bin/bash
+.SHELLFLAGS := -e -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+STAMPS := $(VENV)/.tf_ecornn
+
+# The first Python here that TensorFlow has wheels for.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
+	2> /dev/null && { echo $$p; break; }; done)
+
+export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+CC_FILES = $(shell find cc tests/engine -name '*.cc' -o -name '*.h')
+DEMO := build/demo
+
+# Two pips in one environment do not go together; the build has its own jobs.
+.NOTPARALLEL:
+.PHONY: help build demo test bench lint format sanitize clean distclean
+
+help:
+	@echo "make demo      train a Keras classifier with the stock LSTM and with ours"
+	@echo "make test      run the tests"
+	@echo "make bench     measure against stock Keras, with and without XLA"
+	@echo "make build     compile the library in place"
+	@echo "make lint      check style;  make format puts it right"
+	@echo "make sanitize  run the engine's own tests under sanitizers"
+	@echo "make clean     remove what was built;  make distclean also removes .venv"
+
+# --- The environment -------------------------------------------------------
+
+$(PY):
+	@test -n "$(PYTHON)" || { echo "tf_ecornn: Python 3.10 to 3.13 is needed;" \
+		"install one or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { rm -f $(PY); echo "tf_ecornn: no environment" \
+		"could be made (Debian, Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
+
+# A stamp says that what the extra of its name lists is installed. One pip run
+# each, TensorFlow in it, so that no extra moves a version TensorFlow relies on.
+$(STAMPS)/%: pyproject.toml | $(PY)
+	@echo "Installing what 'make $*' needs into $(VENV)"
+	@mkdir -p $(STAMPS)
+	@$(PY) cc/buildtools/requirements.py $(EXTRAS) > $(STAMPS)/requirements-$*.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check \
+		-r $(STAMPS)/requirements-$*.txt
+	@touch $@
+
+$(STAMPS)/build: EXTRAS := build tensorflow
+$(STAMPS)/demo: EXTRAS := build tensorflow examples
+$(STAMPS)/test: EXTRAS := build tensorflow examples test
+$(STAMPS)/lint: EXTRAS := dev
+
+# --- The build -------------------------------------------------------------
+
+# Always asked: it compiles what is not current and says nothing otherwise.
+build: $(STAMPS)/build
+	@$(PY) setup.py --quiet build_ext --inplace
+
+# The environment that is ours also gets the package, pointing here, so that
+# `.venv/bin/python examples/...` works; others are left without.
+$(STAMPS)/package: setup.py pyproject.toml | build
+ifeq ($(VENV),.venv)
+	@$(PY) -m pip install --quiet --disable-pip-version-check \
+		--no-build-isolation --no-deps -e .
+endif
+	@touch $@
+
+# --- What it is for --------------------------------------------------------
+
+demo: $(STAMPS)/demo build $(STAMPS)/package
+	@mkdir -p $(DEMO)
+	$(PY) examples/keras_lstm_classification.py --layer both \
+		--json $(DEMO)/italy_power_demand.json --plot $(DEMO)/italy_power_demand.png
+	$(PY) examples/keras_lstm_classification.py --layer both --data synthetic \
+		--samples 937 --timesteps 100 --features 1 --units 1000 --batch-size 100 \
+		--epochs 1 --json $(DEMO)/synthetic.json --plot $(DEMO)/synthetic.png
+
+test: $(STAMPS)/test build $(STAMPS)/package
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+bench: $(STAMPS)/demo build $(STAMPS)/package
+	$(PY) examples/benchmarks/run.py $(BENCH_ARGS)
+
+lint: $(STAMPS)/lint
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	@echo "clang-format --dry-run -Werror ($(words $(CC_FILES)) files)"
+	@$(VENV)/bin/clang-format --dry-run -Werror $(CC_FILES)
+
+format: $(STAMPS)/lint
+	$(PY) -m ruff check --fix-only --select I .
+	$(PY) -m ruff format .
+	@echo "clang-format -i ($(words $(CC_FILES)) files)"
+	@$(VENV)/bin/clang-format -i $(CC_FILES)
+
+sanitize:
+	$(or $(PYTHON),python3) cc/buildtools/engine_test.py address,undefined thread
+
+clean:
+	rm -rf build dist tf_ecornn.egg-info tf_ecornn/_ecornn.so tf_ecornn/_build_info.py
+
+distclean: clean
+	rm -rf .venv

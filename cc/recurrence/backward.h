@@ -1,0 +1,476 @@
+// The backward pass: packs the transposed recurrent weights, then takes blocks
+// of rows back through the sequence.
+//
+//   for each step, from the last
+//     for each phase of the cell          LSTM: one
+//       for each panel of units           transposed weights, up to 4 vectors
+//         for each tile of active rows    gradient of the state in registers,
+//                                         then the cell's derivative
+#ifndef TF_ECORNN_CC_RECURRENCE_BACKWARD_H_
+#define TF_ECORNN_CC_RECURRENCE_BACKWARD_H_
+
+#include "cell/rows.h"
+#include "engine.h"
+#include "layout.h"
+#include "product.h"
+
+namespace ecornn {
+namespace ECORNN_TARGET {
+
+template <class Cell>
+class BackwardPass {
+ public:
+  using S = typename Cell::S;
+  using C = ComputeType<S>;
+  using V = typename Simd<C>::Vector;
+  static constexpr int kGates = Cell::kGates;
+  static constexpr int kLanes = Simd<C>::kLanes;
+  static constexpr int kPanelVectors = kTileVectors;
+  static constexpr int64_t kPanelWidth = kPanelVectors * kLanes;
+
+  BackwardPass(const BackwardArgs<S>& args, decltype(Cell::functions) functions,
+               int team_size)
+      : args_(args),
+        batch_(args.sequence.batch),
+        steps_(args.sequence.steps),
+        units_(args.sequence.units),
+        depth_(kGates * units_),
+        // The candidate's recurrent bias sums apart where its sides differ.
+        bias_width_(depth_ + (Cell::kSplitCandidate ? units_ : 0)),
+        grad_stride_(RowStride<C>(depth_)),
+        unit_stride_(RowStride<C>(units_)),
+        split_(batch_,
+               ChooseBlocks(batch_, steps_, units_, depth_, sizeof(C),
+                            (4 * kGates + 4) * units_ * sizeof(C), team_size)) {
+    cell_.functions = functions;
+    cell_.units = units_;
+  }
+
+  size_t scratch_bytes() {
+    Arena arena(nullptr);
+    Place(arena);
+    return arena.used();
+  }
+
+  void Run(void* scratch, Team& team) {
+    Arena arena(scratch);
+    Place(arena);
+    if (batch_ > 0) {
+      ZeroRow(zero_row_, depth_);
+      PackAll(team);
+      team.Run(
+          split_.blocks(),
+          [](void* pass, int block) {
+            static_cast<BackwardPass*>(pass)->RunBlock(block);
+          },
+          this);
+    }
+    if (WantsBias()) SumBias();
+  }
+
+ private:
+  // What the loop keeps of a row between steps.
+  struct RowState {
+    int parity;        // which of the two gradient buffers is current
+    bool has_product;  // a later step read this row's state
+    bool has_direct;   // direct_ holds a gradient of the state
+    bool has_pending;  // pending_ holds a gradient of repeated outputs
+  };
+
+  int64_t panels() const { return CeilDiv(units_, kPanelWidth); }
+  // Vectors in panel p: four, or as many as the last units need.
+  int PanelVectors(int64_t p) const {
+    const int64_t rest = units_ - p * kPanelWidth;
+    return static_cast<int>(
+        MinOf<int64_t>(kPanelVectors, CeilDiv<int64_t>(rest, kLanes)));
+  }
+  bool WantsBias() const {
+    return args_.grad_bias != nullptr || args_.grad_recurrent_bias != nullptr;
+  }
+
+  void Place(Arena& arena) {
+    packed_ = arena.template Take<C>(CeilDiv<int64_t>(units_, kLanes) *
+                                     kLanes * depth_);
+    grad_z_ = arena.template Take<C>(2 * batch_ * grad_stride_);
+    grad_c_ = arena.template Take<C>(Cell::kHasCellState
+                                         ? batch_ * unit_stride_
+                                         : 0);
+    direct_ = arena.template Take<C>(batch_ * unit_stride_);
+    pending_ = arena.template Take<C>(batch_ * unit_stride_);
+    bias_groups_ = arena.template Take<C>(
+        WantsBias() ? split_.groups() * bias_width_ : 0);
+    zero_row_ = arena.template Take<C>(depth_);
+    row_states_ = arena.template Take<RowState>(batch_);
+    step_rows_ = arena.template Take<BackwardRow<S>>(batch_);
+  }
+
+  void PackAll(Team& team) {
+    if (steps_ == 0) return;
+    if (units_ < 128 || team.size() == 1) {
+      for (int64_t p = 0; p < panels(); ++p) Pack(p);
+    } else {
+      team.Run(
+          static_cast<int>(panels()),
+          [](void* pass, int panel) {
+            static_cast<BackwardPass*>(pass)->Pack(panel);
+          },
+          this);
+    }
+  }
+
+  // Where phase q's panel p begins: (gates of the phase * U, width of p).
+  C* Panel(int q, int64_t p) const {
+    const int64_t width = CeilDiv<int64_t>(units_, kLanes) * kLanes;
+    return packed_ + units_ * (width * Cell::kFirstGate[q] +
+                               p * kPanelWidth * Cell::kGateCount[q]);
+  }
+
+  // Panel p of each phase: for each k of the phase's gates the weights from
+  // units [p * width, ...), that is, rows of the recurrent kernel turned into
+  // columns; lanes past U are zero.
+  void Pack(int64_t p) {
+    const int64_t first = p * kPanelWidth;
+    const int64_t width = PanelVectors(p) * kLanes;
+    // Few k at a time: their lines of the panel stay in the cache.
+    constexpr int64_t kRun = 16;
+    for (int q = 0; q < Cell::kPhases; ++q) {
+      C* to = Panel(q, p);
+      const S* kernel = args_.recurrent_kernel + Cell::kFirstGate[q] * units_;
+      const int64_t depth = Cell::kGateCount[q] * units_;
+      for (int64_t k0 = 0; k0 < depth; k0 += kRun) {
+        const int64_t k1 = MinOf(k0 + kRun, depth);
+        for (int64_t i = 0; i < width; ++i) {
+          const int64_t u = first + i;
+          const S* from = kernel + u * depth_;
+          for (int64_t k = k0; k < k1; ++k) {
+            to[k * width + i] = u < units_ ? C(Widen(from[k])) : C(0);
+          }
+        }
+      }
+    }
+  }
+
+  C* GradZ(int64_t row, int parity) const {
+    return grad_z_ + (2 * row + parity) * grad_stride_;
+  }
+
+  void RunBlock(int block) {
+    const int64_t first_group = split_.FirstGroup(block);
+    const int64_t last_group = split_.FirstGroup(block + 1);
+    if (WantsBias()) {
+      ZeroRow(bias_groups_ + first_group * bias_width_,
+              (last_group - first_group) * bias_width_);
+    }
+    const int64_t begin = split_.FirstRow(block);
+    const int64_t end = split_.FirstRow(block + 1);
+    for (int64_t row = begin; row < end; ++row) StartRow(row);
+    for (int64_t step = steps_ - 1; step >= 0; --step) {
+      RunStep(step, first_group, last_group);
+    }
+    FinishRows(begin, end);
+  }
+
+  void StartRow(int64_t row) {
+    row_states_[row] = {0, false, true, false};
+    CopyRow(direct_ + row * unit_stride_, args_.grad_final_h + row * units_,
+            units_);
+    if (Cell::kHasCellState) {
+      CopyRow(grad_c_ + row * unit_stride_, args_.grad_final_c + row * units_,
+              units_);
+    }
+    // The last output is the last step's, a repetition, or zero.
+    if (steps_ > 0 && !(Masked(row, Time(steps_ - 1)) &&
+                        args_.sequence.zero_output_for_mask)) {
+      CopyRow(pending_ + row * unit_stride_,
+              args_.grad_last_output + row * units_, units_);
+      row_states_[row].has_pending = true;
+    }
+  }
+
+  int64_t Time(int64_t step) const {
+    return args_.sequence.reverse ? steps_ - 1 - step : step;
+  }
+  bool Masked(int64_t row, int64_t t) const {
+    return args_.mask != nullptr && !args_.mask[row * steps_ + t];
+  }
+
+  void RunStep(int64_t step, int64_t first_group, int64_t last_group) {
+    const int64_t t = Time(step);
+    BackwardRow<S>* active = step_rows_ + split_.FirstRowOfGroup(first_group);
+    int64_t count = 0;
+    bool any_product = false;
+    for (int64_t group = first_group; group < last_group; ++group) {
+      const int64_t end = split_.FirstRowOfGroup(group + 1);
+      for (int64_t row = split_.FirstRowOfGroup(group); row < end; ++row) {
+        if (Masked(row, t)) {
+          SkipStep(row, step, row * steps_ + t);
+        } else {
+          any_product |= row_states_[row].has_product;
+          active[count++] = StepRow(row, group, step, row * steps_ + t);
+        }
+      }
+    }
+    if (count > 0) {
+      for (int64_t p = 0; p < panels(); ++p) {
+        RunPanel<0>(p, any_product, active, count);
+      }
+      if constexpr (Cell::kPhases == 2) {
+        for (int64_t p = 0; p < panels(); ++p) {
+          RunPanel<1>(p, true, active, count);
+        }
+      }
+    }
+    if (args_.reset != nullptr) {
+      const int64_t end = split_.FirstRowOfGroup(last_group);
+      for (int64_t row = split_.FirstRowOfGroup(first_group); row < end;
+           ++row) {
+        if (args_.reset[row * steps_ + t]) DropState(row);
+      }
+    }
+  }
+
+  BackwardRow<S> StepRow(int64_t row, int64_t group, int64_t step, int64_t at) {
+    RowState& state = row_states_[row];
+    BackwardRow<S> r = StateRow(row);
+    r.gates = args_.gates + at * depth_;
+    if (Cell::kHasCellState) {
+      r.previous_c = args_.previous_c + at * units_;
+      r.grad_c = grad_c_ + row * unit_stride_;
+    } else {
+      r.previous_h = args_.previous_h + at * units_;
+    }
+    if (Cell::kSplitCandidate) {
+      r.candidate = args_.candidate + at * units_;
+      r.grad_candidate = args_.grad_candidate + at * units_;
+    }
+    r.grad_gates = args_.grad_gates + at * depth_;
+    r.grad_z = GradZ(row, 1 - state.parity);
+    r.direct_next = direct_ + row * unit_stride_;
+    if (state.has_pending) r.pending = pending_ + row * unit_stride_;
+    if (args_.grad_outputs != nullptr) {
+      r.grad_output = args_.grad_outputs + (row * steps_ + step) * units_;
+    }
+    if (WantsBias()) r.grad_bias = bias_groups_ + group * bias_width_;
+    state = {1 - state.parity, true, Cell::kHasDirect, false};
+    return r;
+  }
+
+  // What leads to the gradient of a row's current state.
+  BackwardRow<S> StateRow(int64_t row) const {
+    const RowState& state = row_states_[row];
+    BackwardRow<S> r = {};
+    r.grad_z_later = state.has_product ? GradZ(row, state.parity) : zero_row_;
+    if (state.has_direct) r.direct = direct_ + row * unit_stride_;
+    if (args_.recurrent_dropout != nullptr) {
+      r.dropout = args_.recurrent_dropout + row * depth_;
+    }
+    return r;
+  }
+
+  // A masked step: the gradient of a repeated output waits for the step that
+  // put it out; the state's gradients pass by.
+  void SkipStep(int64_t row, int64_t step, int64_t at) {
+    ZeroRow(args_.grad_gates + at * depth_, depth_);
+    if (Cell::kSplitCandidate) {
+      ZeroRow(args_.grad_candidate + at * units_, units_);
+    }
+    if (args_.grad_outputs == nullptr ||
+        args_.sequence.zero_output_for_mask) {
+      return;
+    }
+    C* pending = pending_ + row * unit_stride_;
+    const S* grad = args_.grad_outputs + (row * steps_ + step) * units_;
+    RowState& state = row_states_[row];
+    if (!state.has_pending) ZeroRow(pending, units_);
+    state.has_pending = true;
+    for (int64_t u = 0; u < units_; ++u) pending[u] += Widen(grad[u]);
+  }
+
+  // The state was set to zero before this step: nothing reaches further back.
+  void DropState(int64_t row) {
+    row_states_[row].has_product = false;
+    row_states_[row].has_direct = false;
+    if (Cell::kHasCellState) ZeroRow(grad_c_ + row * unit_stride_, units_);
+  }
+
+  // Gradients of the initial states.
+  void FinishRows(int64_t begin, int64_t end) {
+    BackwardRow<S>* rows = step_rows_ + begin;
+    bool any_product = false;
+    for (int64_t row = begin; row < end; ++row) {
+      any_product |= row_states_[row].has_product;
+      rows[row - begin] = StateRow(row);
+      rows[row - begin].grad_gates = args_.grad_initial_h + row * units_;
+      if (Cell::kHasCellState) {
+        CopyRow(args_.grad_initial_c + row * units_,
+                grad_c_ + row * unit_stride_, units_);
+      }
+    }
+    for (int64_t p = 0; p < panels(); ++p) {
+      RunPanel<kInitial>(p, any_product, rows, end - begin);
+    }
+  }
+
+  // In place of a phase: the gradient is the initial state's own.
+  static constexpr int kInitial = -1;
+
+  template <int kPhase>
+  void RunPanel(int64_t p, bool any_product, const BackwardRow<S>* rows,
+                int64_t count) {
+    const int vectors = PanelVectors(p);
+    ForEachTile(count, [&](int64_t first, int n) {
+      const BackwardRow<S>* tile = rows + first;
+      const int64_t u0 = p * kPanelWidth;
+      if (kPhase != kInitial) {
+        for (int v = 0; v < vectors; ++v) {
+          for (int r = 0; r < n; ++r) {
+            cell_.template PrefetchRow<kGates>(tile[r], u0 + v * kLanes);
+          }
+        }
+      }
+      V sum[kTileRows * kTileVectors];
+      if (any_product) {
+        Product<kPhase>(p, vectors, tile, n, sum);
+      } else {
+        // Nothing comes from later steps.
+        for (int i = 0; i < n * vectors; ++i) sum[i] = V{};
+      }
+      for (int v = 0; v < vectors; ++v) {
+        const int64_t u = u0 + v * kLanes;
+        if (units_ - u >= kLanes) {
+          Finish<kPhase>(tile, n, sum + v, vectors, u, FullLanes{});
+        } else {
+          Finish<kPhase>(tile, n, sum + v, vectors, u,
+                         FirstLanes{static_cast<int>(units_ - u)});
+        }
+      }
+    });
+  }
+
+  template <int kPhase>
+  ECORNN_INLINE void Product(int64_t p, int vectors, const BackwardRow<S>* rows,
+                             int n, V* sum) const {
+    constexpr int q = kPhase == kInitial ? 0 : kPhase;
+    const C* panel = Panel(q, p);
+    const C* operands[kTileRows];
+    if (q == 1) {
+      // The candidate's gradient of this very step.
+      for (int r = 0; r < n; ++r) {
+        operands[r] = rows[r].grad_z + Cell::kFirstGate[q] * units_;
+      }
+    } else {
+      for (int r = 0; r < n; ++r) operands[r] = rows[r].grad_z_later;
+    }
+    const auto product = Products<C>::kPlain[n - 1][vectors - 1];
+    if (q == 1 || args_.recurrent_dropout == nullptr) {
+      product(operands, Cell::kGateCount[q] * units_, panel, sum);
+      return;
+    }
+    // Gate by gate, each part times the mask that the gate's operand carried.
+    V part[kTileRows * kTileVectors];
+    for (int i = 0; i < n * vectors; ++i) sum[i] = V{};
+    for (int g = 0; g < Cell::kGateCount[q]; ++g) {
+      product(operands, units_, panel, part);
+      panel += units_ * vectors * kLanes;
+      for (int r = 0; r < n; ++r) {
+        operands[r] += units_;
+        for (int v = 0; v < vectors; ++v) {
+          const int64_t u = p * kPanelWidth + v * kLanes;
+          const FirstLanes lanes{
+              static_cast<int>(MinOf<int64_t>(kLanes, units_ - u))};
+          const V keep = lanes.Load(rows[r].dropout + g * units_ + u);
+          const int i = r * vectors + v;
+          sum[i] = Fma(part[i], keep, sum[i]);
+        }
+      }
+    }
+  }
+
+  template <int kPhase, class Lanes>
+  __attribute__((noinline)) void Finish(const BackwardRow<S>* rows, int count,
+                                        const V* sum, int stride, int64_t u,
+                                        Lanes lanes) const {
+    V spare[kTileRows];
+    if constexpr (kPhase == kInitial) {
+      for (int r = 0; r < count; ++r) {
+        lanes.Store(rows[r].grad_gates + u,
+                    StateGradient<0>(rows[r], sum[r * stride], u, lanes));
+      }
+    } else if constexpr (Cell::kParts[kPhase] == 1) {
+      FinishPart<kPhase, 0>(rows, count, sum, stride, spare, u, lanes);
+    } else {
+      FinishPart<kPhase, 0>(rows, count, sum, stride, spare, u, lanes);
+      FinishPart<kPhase, 1>(rows, count, sum, stride, spare, u, lanes);
+    }
+  }
+
+  template <int kPhase, int kPart, class Lanes>
+  ECORNN_INLINE void FinishPart(const BackwardRow<S>* rows, int count,
+                                const V* sum, int stride, V* spare, int64_t u,
+                                Lanes lanes) const {
+    constexpr bool kLast = kPart == Cell::kParts[kPhase] - 1;
+    for (int r = 0; r < count; ++r) {
+      const V grad = kLast ? StateGradient<kPhase>(rows[r], sum[r * stride], u,
+                                                   lanes)
+                           : V{};
+      cell_.template Finish<kPhase, kPart>(rows[r], grad, spare[r], u, lanes);
+    }
+  }
+
+  // The product and what else leads to the gradient of a row's state.
+  template <int kPhase, class Lanes>
+  ECORNN_INLINE V StateGradient(const BackwardRow<S>& row, V grad, int64_t u,
+                                Lanes lanes) const {
+    if (kPhase != 0) return grad;
+    if (row.direct != nullptr) grad += lanes.Load(row.direct + u);
+    if (row.pending != nullptr) grad += lanes.Load(row.pending + u);
+    if (row.grad_output != nullptr) grad += lanes.Load(row.grad_output + u);
+    return grad;
+  }
+
+  void SumBias() {
+    for (int64_t i = 0; i < bias_width_; ++i) {
+      C sum = C(0);
+      for (int64_t g = 0; g < split_.groups(); ++g) {
+        sum += bias_groups_[g * bias_width_ + i];
+      }
+      // Beyond the gates: the candidate's recurrent side, which replaces its
+      // input side in the recurrent bias.
+      if (i < depth_) {
+        if (args_.grad_bias != nullptr) Narrow(sum, args_.grad_bias + i);
+        if (args_.grad_recurrent_bias != nullptr) {
+          Narrow(sum, args_.grad_recurrent_bias + i);
+        }
+      } else if (args_.grad_recurrent_bias != nullptr) {
+        Narrow(sum, args_.grad_recurrent_bias + i - units_);
+      }
+    }
+  }
+
+  const BackwardArgs<S>& args_;
+  const int64_t batch_;
+  const int64_t steps_;
+  const int64_t units_;
+  const int64_t depth_;  // GU
+  const int64_t bias_width_;
+  const int64_t grad_stride_;
+  const int64_t unit_stride_;
+  const RowSplit split_;
+  Cell cell_;
+
+  // In the scratch memory:
+  C* packed_;       // (gates of earlier phases, panels, gates * U, width)
+  C* grad_z_;       // (B, 2, stride of GU)
+  C* grad_c_;       // (B, stride of U)
+  C* direct_;       // (B, stride of U)
+  C* pending_;      // (B, stride of U)
+  C* bias_groups_;  // (groups, bias width)
+  C* zero_row_;     // (GU)
+  RowState* row_states_;
+  BackwardRow<S>* step_rows_;
+};
+
+}  // namespace ECORNN_TARGET
+}  // namespace ecornn
+
+#endif  // TF_ECORNN_CC_RECURRENCE_BACKWARD_H_

@@ -1,0 +1,154 @@
+// What a cell sees of one batch row at one step. Pointers that a cell has no use
+// for are null.
+#ifndef TF_ECORNN_CC_RECURRENCE_CELL_ROWS_H_
+#define TF_ECORNN_CC_RECURRENCE_CELL_ROWS_H_
+
+#include "../engine.h"
+#include "../storage.h"
+
+namespace ecornn {
+namespace ECORNN_TARGET {
+
+template <class S>
+struct ForwardRow {
+  using C = ComputeType<S>;
+
+  const S* gates_x;  // (GU) this step's, or null: then x has a product
+  const C* x;        // (F) this step's
+  const C* h;        // (U) the state that enters
+  C* h_next;         // (U) the state that leaves
+  C* c;              // (U) the cell state, updated in place
+  C* work;           // (cell's number, stride) from one phase to the next
+  S* output;         // (U) or null
+  S* gates;          // (GU), and (U) each: saved; all null when nothing is
+  S* previous_h;
+  C* previous_c;
+  S* candidate;
+  const S* dropout;   // (G, U) or null; then h * dropout[g] is gate g's operand:
+  const C* operands;  // (G, stride) the entering ones
+  C* operands_next;   // (G, stride) the leaving ones
+};
+
+template <class S>
+struct BackwardRow {
+  using C = ComputeType<S>;
+
+  const S* gates;       // (GU), and (U) each: saved
+  const S* previous_h;
+  const C* previous_c;
+  const S* candidate;
+  C* grad_c;              // (U) gradient of the cell state, updated in place
+  S* grad_gates;          // (GU) this step's
+  S* grad_candidate;      // (U)
+  C* grad_z;              // (GU) the recurrent side, for the earlier step's product
+  const C* grad_z_later;  // (GU) the later step's, this product's operand
+  const C* direct;        // (U) or null: part of the state's gradient
+  C* direct_next;         // (U) that part for the earlier step
+  const C* pending;       // (U) or null: gradient of outputs that repeat ours
+  const S* grad_output;   // (U) or null
+  const S* dropout;       // (G, U) or null
+  C* grad_bias;  // null, or this row's group's sums: (GU), then what of the
+                 // recurrent bias differs
+};
+
+// What a forward cell's phases share.
+template <class S>
+struct ForwardCell {
+  using C = ComputeType<S>;
+  using V = typename Simd<C>::Vector;
+
+  int64_t units;
+  int64_t row_stride;       // of working memory
+  const C* bias;            // (GU)
+  const C* recurrent_bias;  // (GU) or null
+
+  template <int kGates>
+  ECORNN_INLINE void PrefetchRow(const ForwardRow<S>& row, int first, int count,
+                                 int64_t u) const {
+    for (int g = first; g < first + count; ++g) {
+      if (row.gates_x != nullptr) PrefetchRead(row.gates_x + g * units + u);
+      if (row.gates != nullptr) PrefetchWrite(row.gates + g * units + u);
+    }
+    if (row.previous_h != nullptr) PrefetchWrite(row.previous_h + u);
+    if (row.previous_c != nullptr) PrefetchWrite(row.previous_c + u);
+    if (row.candidate != nullptr) PrefetchWrite(row.candidate + u);
+    if (row.output != nullptr) PrefetchWrite(row.output + u);
+  }
+
+  // The input side of a gate's pre-activation. `product` is that of x with the
+  // gate's kernel where the row has no gates_x.
+  template <class Lanes>
+  ECORNN_INLINE V InputSide(const ForwardRow<S>& row, V product, int gate,
+                            int64_t u, Lanes lanes) const {
+    const int64_t i = gate * units + u;
+    const V side = row.gates_x != nullptr ? lanes.Load(row.gates_x + i)
+                                          : product;
+    return side + lanes.Load(bias + i);
+  }
+
+  // The state that leaves the step, wherever it is wanted.
+  template <int kGates, class Lanes>
+  ECORNN_INLINE void StoreState(const ForwardRow<S>& row, int64_t u, V h,
+                                Lanes lanes) const {
+    lanes.Store(row.h_next + u, h);
+    if (row.output != nullptr) lanes.Store(row.output + u, h);
+    if (row.dropout != nullptr) {
+      for (int g = 0; g < kGates; ++g) {
+        lanes.Store(row.operands_next + g * row_stride + u,
+                    h * lanes.Load(row.dropout + g * units + u));
+      }
+    }
+  }
+};
+
+// What a backward cell's phases share.
+template <class S>
+struct BackwardCell {
+  using C = ComputeType<S>;
+  using V = typename Simd<C>::Vector;
+
+  int64_t units;
+
+  template <int kGates>
+  ECORNN_INLINE void PrefetchRow(const BackwardRow<S>& row, int64_t u) const {
+    for (int g = 0; g < kGates; ++g) {
+      PrefetchRead(row.gates + g * units + u);
+      PrefetchWrite(row.grad_gates + g * units + u);
+    }
+    if (row.previous_h != nullptr) PrefetchRead(row.previous_h + u);
+    if (row.previous_c != nullptr) PrefetchRead(row.previous_c + u);
+    if (row.candidate != nullptr) PrefetchRead(row.candidate + u);
+    if (row.grad_output != nullptr) PrefetchRead(row.grad_output + u);
+  }
+
+  // A gate's gradient on both sides, and in its group's bias sum.
+  template <class Lanes>
+  ECORNN_INLINE void StoreGradient(const BackwardRow<S>& row, int gate,
+                                   int64_t u, V grad, Lanes lanes) const {
+    const int64_t i = gate * units + u;
+    lanes.Store(row.grad_z + i, grad);
+    StoreInputGradient(row, gate, u, grad, lanes);
+  }
+
+  // On the input side alone.
+  template <class Lanes>
+  ECORNN_INLINE void StoreInputGradient(const BackwardRow<S>& row, int gate,
+                                        int64_t u, V grad, Lanes lanes) const {
+    const int64_t i = gate * units + u;
+    lanes.Store(row.grad_gates + i, grad);
+    AddToBias(row, i, grad, lanes);
+  }
+
+  template <class Lanes>
+  ECORNN_INLINE void AddToBias(const BackwardRow<S>& row, int64_t i, V grad,
+                               Lanes lanes) const {
+    if (row.grad_bias != nullptr) {
+      lanes.Store(row.grad_bias + i, lanes.Load(row.grad_bias + i) + grad);
+    }
+  }
+};
+
+}  // namespace ECORNN_TARGET
+}  // namespace ecornn
+
+#endif  // TF_ECORNN_CC_RECURRENCE_CELL_ROWS_H_

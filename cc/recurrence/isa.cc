@@ -1,0 +1,78 @@
+#include "isa.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace ecornn {
+namespace {
+
+constexpr Isa kAll[] = {Isa::kAvx512, Isa::kAvx2, Isa::kGeneric};
+
+Isa Choose() {
+  const char* wanted = std::getenv("TF_ECORNN_ISA");
+  for (Isa isa : kAll) {
+    if (wanted != nullptr && std::strcmp(wanted, IsaName(isa)) == 0 &&
+        IsaAvailable(isa)) {
+      return isa;
+    }
+  }
+  for (Isa isa : kAll) {
+    if (IsaAvailable(isa)) return isa;
+  }
+  return Isa::kGeneric;
+}
+
+}  // namespace
+
+const char* IsaName(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kGeneric:
+      break;
+  }
+  return "generic";
+}
+
+bool IsaAvailable(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx512:
+#ifdef ECORNN_HAVE_AVX512
+      return __builtin_cpu_supports("avx512f") &&
+             __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512vl");
+#else
+      return false;
+#endif
+    case Isa::kAvx2:
+#ifdef ECORNN_HAVE_AVX2
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+      return false;
+#endif
+    case Isa::kGeneric:
+      break;
+  }
+  return true;
+}
+
+Isa ActiveIsa() {
+  static const Isa isa = Choose();
+  return isa;
+}
+
+const char* CompiledIsas() {
+  return "generic"
+#ifdef ECORNN_HAVE_AVX2
+         ",avx2"
+#endif
+#ifdef ECORNN_HAVE_AVX512
+         ",avx512"
+#endif
+      ;
+}
+
+}  // namespace ecornn

@@ -1,0 +1,24 @@
+// Instruction sets: what was compiled in, what the machine has, what is in use.
+#ifndef TF_ECORNN_CC_RECURRENCE_ISA_H_
+#define TF_ECORNN_CC_RECURRENCE_ISA_H_
+
+namespace ecornn {
+
+enum class Isa : int { kGeneric, kAvx2, kAvx512 };
+
+const char* IsaName(Isa isa);
+
+// Whether `isa` was compiled in and the machine (processor and operating
+// system) has it.
+bool IsaAvailable(Isa isa);
+
+// The widest available one, or the one the environment variable TF_ECORNN_ISA
+// names when it is available. Decided once, at the first call.
+Isa ActiveIsa();
+
+// "generic,avx2,avx512", less what was not compiled in.
+const char* CompiledIsas();
+
+}  // namespace ecornn
+
+#endif  // TF_ECORNN_CC_RECURRENCE_ISA_H_

@@ -1,0 +1,128 @@
+// Sizes shared by the passes: how rows are split, how rows of working memory are
+// laid out, where in the scratch memory each array lies.
+#ifndef TF_ECORNN_CC_RECURRENCE_LAYOUT_H_
+#define TF_ECORNN_CC_RECURRENCE_LAYOUT_H_
+
+#include <stddef.h>
+
+#include "simd.h"
+
+namespace ecornn {
+namespace ECORNN_TARGET {
+
+// A tile holds kTileRows x 4 sums; with a broadcast per row and one vector of
+// weights it fills the 32 registers of AVX-512 or the 16 of AVX2 and SSE2.
+#if defined(__AVX512F__)
+inline constexpr int kTileRows = 6;
+#else
+inline constexpr int kTileRows = 3;
+#endif
+inline constexpr int kTileVectors = 4;
+
+template <class N>
+constexpr N MinOf(N a, N b) {
+  return a < b ? a : b;
+}
+template <class N>
+constexpr N MaxOf(N a, N b) {
+  return a > b ? a : b;
+}
+template <class N>
+constexpr N CeilDiv(N a, N b) {
+  return (a + b - 1) / b;
+}
+
+// Elements from one row of working memory to the next: whole cache lines, and no
+// multiple of 1 KiB, which would put the rows of a tile into few cache sets.
+template <class C>
+constexpr int64_t RowStride(int64_t elements) {
+  constexpr int64_t kLine = 64 / sizeof(C);
+  const int64_t lines = CeilDiv(elements, kLine);
+  return (lines % 16 == 0 ? lines + 1 : lines) * kLine;
+}
+
+// Hands out parts of the scratch memory. With no base it only adds up sizes.
+class Arena {
+ public:
+  explicit Arena(void* base) : base_(static_cast<char*>(base)) {}
+
+  template <class T>
+  T* Take(int64_t count) {
+    T* part = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
+    used_ += (count * sizeof(T) + 63) / 64 * 64;
+    return part;
+  }
+  size_t used() const { return used_; }
+
+ private:
+  char* base_;
+  size_t used_ = 0;
+};
+
+// How the batch is cut. Rows form groups whose bounds depend on the batch alone
+// (sums over rows go group by group); a block is a run of whole groups that one
+// thread takes through the whole sequence.
+class RowSplit {
+ public:
+  RowSplit(int64_t batch, int64_t blocks)
+      : batch_(batch),
+        groups_(MinOf<int64_t>(batch, MaxOf<int64_t>(16, batch / 8))),
+        blocks_(MaxOf<int64_t>(1, MinOf(blocks, groups_))) {}
+
+  int64_t groups() const { return groups_; }
+  int blocks() const { return static_cast<int>(blocks_); }
+  int64_t FirstGroup(int64_t block) const { return groups_ * block / blocks_; }
+  int64_t FirstRowOfGroup(int64_t group) const {
+    return groups_ == 0 ? 0 : batch_ * group / groups_;
+  }
+  int64_t FirstRow(int64_t block) const {
+    return FirstRowOfGroup(FirstGroup(block));
+  }
+  int64_t LargestBlock() const {
+    int64_t largest = 0;
+    for (int64_t i = 0; i < blocks_; ++i) {
+      largest = MaxOf(largest, FirstRow(i + 1) - FirstRow(i));
+    }
+    return largest;
+  }
+
+ private:
+  int64_t batch_;
+  int64_t groups_;
+  int64_t blocks_;
+};
+
+// Multiply-adds below which waking another thread costs more than it brings.
+inline constexpr double kSerialWork = 2e5;
+
+// Weights up to this size stay in a core's second-level cache.
+inline constexpr double kResidentWeights = 640 * 1024;
+// What a block's rows touch in a step should stay there as well.
+inline constexpr double kBlockBytes = 192 * 1024;
+inline constexpr int64_t kSmallestBlock = 4 * kTileRows;
+
+// Into how many blocks of rows to cut a batch. `depth` is the length of a step's
+// product for one row and unit, `bytes_per_row` what a row touches in a step.
+inline int64_t ChooseBlocks(int64_t batch, int64_t steps, int64_t units,
+                            int64_t depth, int64_t element_bytes,
+                            int64_t bytes_per_row, int team_size) {
+  const double work = double(batch) * steps * units * depth;
+  int64_t blocks =
+      work < 2 * kSerialWork
+          ? 1
+          : MinOf<int64_t>(team_size, static_cast<int64_t>(work / kSerialWork));
+  // With resident weights a block need not share them with many rows: take few
+  // rows through the whole sequence, so that their state stays close.
+  if (double(units) * depth * element_bytes <= kResidentWeights) {
+    const int64_t rows = MaxOf<int64_t>(
+        kSmallestBlock, static_cast<int64_t>(kBlockBytes / bytes_per_row));
+    const int64_t rounds = CeilDiv(batch, rows * blocks);
+    blocks *= MaxOf<int64_t>(1, rounds);
+  }
+  return blocks;
+}
+
+}  // namespace ECORNN_TARGET
+}  // namespace ecornn
+
+#endif  // TF_ECORNN_CC_RECURRENCE_LAYOUT_H_

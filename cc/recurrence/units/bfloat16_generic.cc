@@ -1,0 +1,4 @@
+#define ECORNN_TARGET generic
+#include "unit.h"
+
+ECORNN_DEFINE_UNIT(BFloat16)

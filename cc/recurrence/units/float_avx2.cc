@@ -1,0 +1,4 @@
+#define ECORNN_TARGET avx2
+#include "unit.h"
+
+ECORNN_DEFINE_UNIT(float)

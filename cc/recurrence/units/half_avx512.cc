@@ -1,0 +1,4 @@
+#define ECORNN_TARGET avx512
+#include "unit.h"
+
+ECORNN_DEFINE_UNIT(Half)

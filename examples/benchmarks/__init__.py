@@ -1,0 +1,1 @@
+"""Benchmarks of tf_ecornn against other ways to do the same work."""

@@ -1,0 +1,1 @@
+"""Parts of the Keras LSTM classification benchmark."""

@@ -1,0 +1,180 @@
+"""Keras layers on the fused ops.
+
+Weights, saving, dropout masks, state variables, configuration and the wrappers'
+protocols come from the stock layers; only `inner_loop` is replaced. What the op
+cannot do runs the stock loop, and says so once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_ecornn import fused_cell
+from tf_ecornn.fused_cell import checked_units, say_once
+from tf_ecornn.ops import clear_masked
+
+
+def _masked_steps(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
+    """A (B, T) boolean mask from what Keras hands over: also a list, or (B, T, 1)."""
+    if isinstance(mask, (list, tuple)):
+        mask = mask[0]
+    if mask is None:
+        return None
+    mask = tf.convert_to_tensor(mask)
+    steps = tf.squeeze(mask, axis=2) if mask.shape[2:] == (1,) else mask
+    if not steps.shape.is_compatible_with(sequences.shape[:2]):
+        raise ValueError(
+            "`mask` must have shape (batch, timesteps), here "
+            f"{tuple(sequences.shape[:2])}. Received shape {tuple(mask.shape)}"
+        )
+    return tf.cast(steps, tf.bool)
+
+
+class FusedRNN:
+    """What the fused layers share: the sequence's run, and when it is not fused."""
+
+    # XLA has no kernels of the ops.
+    supports_jit = False
+    # Whether the layer's cell is a plain stack of cells.
+    _stacked = False
+
+    @property
+    def fused(self) -> bool:
+        """Whether this layer runs on the fused op."""
+        return self.unfused_reason() is None
+
+    def unfused_reason(self) -> str | None:
+        """Why this layer runs the stock loop, None if it runs fused."""
+        for cell in self._cells:
+            reason = fused_cell.unfused_reason(cell)
+            if reason is not None:
+                return reason
+        return None
+
+    @property
+    def _cells(self) -> list[keras.layers.Layer]:
+        """The cells that a step calls one after the other."""
+        return self.cell.cells if self._stacked else [self.cell]
+
+    def build(self, sequences_shape, initial_state_shape=None):
+        with contextlib.ExitStack() as stack:
+            for cell in self._cells:
+                stack.enter_context(fused_cell.recurrent_initializer_in_float32(cell))
+            super().build(sequences_shape, initial_state_shape)
+
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        reason = self.unfused_reason()
+        if reason is not None:
+            say_once(self, f"runs Keras's own loop: {reason}")
+            return super().inner_loop(sequences, initial_state, mask, training)
+        if not self._stacked:
+            initial_state = [initial_state]
+        steps = _masked_steps(mask, sequences)
+        output = clear_masked(sequences, steps)
+        reverse = self.go_backwards
+        final = []
+        for cell, state in zip(self._cells, initial_state, strict=True):
+            nested = isinstance(state, (list, tuple))
+            last = len(final) == len(initial_state) - 1
+            output, new = fused_cell.run(
+                cell,
+                output,
+                list(state) if nested else [state],
+                mask=steps,
+                training=training,
+                return_sequences=self.return_sequences or not last,
+                reverse=reverse,
+                # The next cell skips these steps too: any finite values do.
+                zero_output_for_mask=self.zero_output_for_mask or not last,
+                save_for_backward=bool(training),
+            )
+            final.append(new if nested else new[0])
+            if reverse:
+                # The output is in processing order.
+                reverse = False
+                steps = None if steps is None else tf.reverse(steps, [1])
+        states = final if self._stacked else new
+        if self.return_sequences:
+            # Keras takes the sequence and leaves the last output alone.
+            return new[0], output, states
+        return output, output[:, tf.newaxis, :], states
+
+
+class _WithOwnCell(FusedRNN):
+    """A fused layer that is made from its cell's arguments."""
+
+    def __init__(self, units, *args, **kwargs):
+        super().__init__(checked_units(units), *args, **kwargs)
+        self.supports_jit = False
+
+    def get_config(self):
+        # The stock layers leave these two out.
+        return {
+            **super().get_config(),
+            "use_cudnn": self.use_cudnn,
+            "implementation": self.cell.implementation,
+        }
+
+
+@keras.saving.register_keras_serializable(package="tf_ecornn")
+class LSTM(_WithOwnCell, keras.layers.LSTM):
+    """Takes the place of `keras.layers.LSTM`: same arguments, weights and results.
+
+    The whole sequence, forward and backward, is one fused op (`tf_ecornn.lstm`).
+    Inputs (B, T, F) in any dtype policy of float32, float64, float16, bfloat16,
+    mixed_float16 and mixed_bfloat16; outputs (B, U), or (B, T, U) with
+    `return_sequences`, in the compute dtype, followed by h and c, each (B, U), with
+    `return_state`. Every argument and call argument of `keras.layers.LSTM` is
+    taken; see its documentation. These differ:
+
+    - `use_cudnn`, `implementation` and `unroll` are accepted; on the fused path they
+      change no result but which dropout masks are drawn, as in Keras.
+    - A mask may have any pattern, on every device. What the inputs hold at masked
+      steps, NaN included, reaches no result and no gradient.
+
+    What the op does not do runs Keras's own loop, and a warning names the reason
+    once: an activation that is none of `tf_ecornn.ACTIVATIONS`, or a GPU for which
+    this build has no kernels. `layer.fused` and `tf_ecornn.explain(model)` tell.
+
+    Raises:
+        ValueError: `units` is no positive integer, or an input's, a mask's or a
+            state's shape does not fit.
+
+    Example:
+
+    >>> model = keras.Sequential([
+    ...     keras.Input((100, 8)),
+    ...     tf_ecornn.LSTM(64),
+    ...     keras.layers.Dense(1, activation="sigmoid"),
+    ... ])
+    """
+
+
+@keras.saving.register_keras_serializable(package="tf_ecornn")
+class GRU(_WithOwnCell, keras.layers.GRU):
+    """Takes the place of `keras.layers.GRU`: same arguments, weights and results.
+
+    The whole sequence, forward and backward, is one fused op (`tf_ecornn.gru`), in
+    both forms of `reset_after`. Inputs (B, T, F) in any dtype policy of float32,
+    float64, float16, bfloat16, mixed_float16 and mixed_bfloat16; outputs (B, U), or
+    (B, T, U) with `return_sequences`, in the compute dtype, followed by h, (B, U),
+    with `return_state`. Every argument and call argument of `keras.layers.GRU` is
+    taken; see its documentation. What differs is what differs for `tf_ecornn.LSTM`.
+
+    Raises:
+        ValueError: `units` is no positive integer, or an input's, a mask's or a
+            state's shape does not fit.
+
+    Example:
+
+    >>> model = keras.Sequential([
+    ...     keras.Input((None, 8)),
+    ...     keras.layers.Masking(),
+    ...     tf_ecornn.GRU(64, recurrent_dropout=0.2),
+    ...     keras.layers.Dense(3, activation="softmax"),
+    ... ])
+    """
