@@ -14,7 +14,7 @@ from problems import (
 
 
 def draw(seed, features=3, **arguments):
-    return draw_problem(seed, features=features, **arguments)
+    return draw_problem("lstm", seed, features=features, **arguments)
 
 
 def tensors(problem, dtype):

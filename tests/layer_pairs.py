@@ -41,9 +41,7 @@ class Kind:
 KINDS = {
     "lstm": Kind(keras.layers.LSTM, tf_ecornn.LSTM, 4, 2),
     "gru": Kind(keras.layers.GRU, tf_ecornn.GRU, 3, 1),
-    "gru_before": Kind(
-        keras.layers.GRU, tf_ecornn.GRU, 3, 1, {"reset_after": False}
-    ),
+    "gru_before": Kind(keras.layers.GRU, tf_ecornn.GRU, 3, 1, {"reset_after": False}),
 }
 BATCH, STEPS, FEATURES, UNITS = 4, 6, 3, 5
 # Relative to the largest value: two ways to sum the same float64 numbers.

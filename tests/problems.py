@@ -1,4 +1,4 @@
-"""Random LSTM problems, their reference results, and what counts as equal."""
+"""Random problems, their reference results, and what counts as equal."""
 
 from dataclasses import dataclass, replace
 
@@ -6,36 +6,67 @@ import numpy as np
 
 import reference
 
+# The cells: how many gates, the names of the states, and what else tells them apart.
+CELLS = {
+    "lstm": (4, ("h", "c"), {}),
+    "gru": (3, ("h",), {"reset_after": True}),
+    "gru_before": (3, ("h",), {"reset_after": False}),
+}
 MASK_KINDS = ("none", "random", "right", "left", "holes", "some_rows_off", "all_off")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One LSTM call and the incoming gradients of its results, in float64.
+    """One call of a cell and the incoming gradients of its results, in float64.
 
-    Every number is one that float32 can hold, so that all dtypes are given the
-    same problem. `gates_x` (B, T, 4U) feeds the op; `x` (B, T, F) and `kernel`
-    (F, 4U), where drawn, feed the functional form and replace it.
+    Every number is one that float32 can hold, so that these dtypes are given the
+    same problem. `gates_x` (B, T, GU) feeds the op; `x` (B, T, F) and `kernel`
+    (F, GU), where drawn, feed the functional form and replace it. A GRU has no c.
     """
 
+    cell: str
     gates_x: np.ndarray
     recurrent_kernel: np.ndarray
     bias: np.ndarray | None
+    recurrent_bias: np.ndarray | None
     initial_h: np.ndarray
-    initial_c: np.ndarray
+    initial_c: np.ndarray | None
     mask: np.ndarray | None
     reset: np.ndarray | None
     recurrent_dropout: np.ndarray | None
     grad_outputs: np.ndarray
     grad_last_output: np.ndarray
     grad_final_h: np.ndarray
-    grad_final_c: np.ndarray
+    grad_final_c: np.ndarray | None
     x: np.ndarray | None = None
     kernel: np.ndarray | None = None
     activation: str = "tanh"
     recurrent_activation: str = "sigmoid"
     reverse: bool = False
     zero_output_for_mask: bool = False
+
+    @property
+    def gates(self):
+        return CELLS[self.cell][0]
+
+    @property
+    def states(self):
+        return CELLS[self.cell][1]
+
+    @property
+    def initial_states(self):
+        return tuple(getattr(self, f"initial_{name}") for name in self.states)
+
+    @property
+    def grad_final_states(self):
+        return tuple(getattr(self, f"grad_final_{name}") for name in self.states)
+
+    @property
+    def both_biases(self):
+        """The bias as Keras and the reference have it."""
+        if self.recurrent_bias is None:
+            return self.bias
+        return np.stack([self.bias, self.recurrent_bias])
 
     @property
     def batch(self):
@@ -62,6 +93,7 @@ class Problem:
 
 
 def draw_problem(
+    cell,
     seed,
     batch=5,
     steps=4,
@@ -86,28 +118,33 @@ def draw_problem(
     def normal(*shape, scale=1.0):
         return (scale * rng.normal(size=shape)).astype(np.float32).astype(np.float64)
 
+    gates, states, form = CELLS[cell]
     x = kernel = None
-    gates_x = normal(batch, steps, 4 * units, scale=scale)
+    gates_x = normal(batch, steps, gates * units, scale=scale)
     mask_value = draw_mask(rng, mask, batch, steps)
     if features is not None:
         x = normal(batch, steps, features)
-        kernel = normal(features, 4 * units, scale=scale / max(features, 1) ** 0.5)
+        kernel = normal(features, gates * units, scale=scale / max(features, 1) ** 0.5)
         gates_x = reference.project(x, kernel, mask_value)
     return Problem(
+        cell=cell,
         gates_x=gates_x,
-        recurrent_kernel=normal(units, 4 * units, scale=0.8 * scale / units**0.5),
-        bias=normal(4 * units, scale=0.5 * scale) if bias else None,
+        recurrent_kernel=normal(units, gates * units, scale=0.8 * scale / units**0.5),
+        bias=normal(gates * units, scale=0.5 * scale) if bias else None,
+        recurrent_bias=normal(gates * units, scale=0.5 * scale)
+        if bias and form.get("reset_after")
+        else None,
         initial_h=normal(batch, units, scale=0.5),
-        initial_c=normal(batch, units, scale=0.5),
+        initial_c=normal(batch, units, scale=0.5) if "c" in states else None,
         mask=mask_value,
         reset=rng.random((batch, steps)) < 0.25 if reset else None,
-        recurrent_dropout=2.0 * rng.integers(0, 2, (batch, 4, units))
+        recurrent_dropout=2.0 * rng.integers(0, 2, (batch, gates, units))
         if dropout
         else None,
         grad_outputs=normal(batch, steps, units),
         grad_last_output=normal(batch, units),
         grad_final_h=normal(batch, units),
-        grad_final_c=normal(batch, units),
+        grad_final_c=normal(batch, units) if "c" in states else None,
         x=x,
         kernel=kernel,
         **options,
@@ -131,14 +168,14 @@ def draw_mask(rng, kind, batch, steps):
     return masks[kind]
 
 
-def draw_tame(seed, margin, **arguments) -> Problem:
+def draw_tame(cell, seed, margin, **arguments) -> Problem:
     """The first problem from `seed` on where rounding errors stay rounding errors.
 
     Its activations stay off their kinks by `margin`, as across one the slope jumps,
     and unbounded ones do not run away (exponential of an exponential).
     """
     for candidate in range(seed, seed + 1000):
-        problem = draw_problem(candidate, **arguments)
+        problem = draw_problem(cell, candidate, **arguments)
         with np.errstate(over="ignore", invalid="ignore"):
             forward = reference_forward(problem)
         values = (forward.outputs, forward.last_output, *forward.states)
@@ -149,17 +186,19 @@ def draw_tame(seed, margin, **arguments) -> Problem:
 
 
 def reference_forward(problem: Problem) -> reference.Forward:
-    cell = reference.LSTMCell(
+    make = reference.LSTMCell if problem.cell == "lstm" else reference.GRUCell
+    cell = make(
         problem.recurrent_kernel,
-        problem.bias,
+        problem.both_biases,
         problem.activation,
         problem.recurrent_activation,
         problem.recurrent_dropout,
+        **CELLS[problem.cell][2],
     )
     return reference.run(
         cell,
         problem.gates_x,
-        (problem.initial_h, problem.initial_c),
+        problem.initial_states,
         mask=problem.mask,
         reset=problem.reset,
         reverse=problem.reverse,

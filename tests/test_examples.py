@@ -1,5 +1,6 @@
 """The examples: command lines, tiny runs, and what they report."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -20,9 +21,11 @@ Console = pytest.importorskip("rich.console").Console
 pytest.importorskip("matplotlib")
 (
     benchmark,
+    japanese_vowels,
+    comparison,
     data,
-    report,
     timing,
+    vowels,
     contenders,
     memory,
     method,
@@ -33,9 +36,11 @@ pytest.importorskip("matplotlib")
     pytest.importorskip(name)
     for name in (
         "keras_lstm_classification",
+        "japanese_vowels",
+        "classification.comparison",
         "classification.data",
-        "classification.report",
         "classification.timing",
+        "classification.vowels",
         "benchmarks.contenders",
         "benchmarks.memory",
         "benchmarks.method",
@@ -62,14 +67,48 @@ def dtype_policy():
 @pytest.fixture
 def no_warm_up(monkeypatch):
     """Leaves out what only matters for times."""
-    monkeypatch.setattr(benchmark, "warm_up", lambda *_: None)
+    monkeypatch.setattr(comparison, "warm_up", lambda *_: None)
+
+
+@pytest.fixture
+def no_download(monkeypatch):
+    """Makes every connection fail."""
+
+    def refuse(*_):
+        raise AssertionError("the data set must not be downloaded")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture
+def few_vowels(monkeypatch):
+    """Leaves 10 cases to train on and 3 to test on, of all lengths and classes."""
+    pytest.importorskip("sktime")
+    load = vowels.load
+
+    def load_few(padding):
+        full = load(padding)
+        return dataclasses.replace(
+            full,
+            x_train=full.x_train[::27],
+            y_train=full.y_train[::27],
+            x_test=full.x_test[::150],
+            y_test=full.y_test[::150],
+        )
+
+    monkeypatch.setattr(vowels, "load", load_few)
+
+
+def run_example(example, tmp_path, *arguments):
+    """Runs an example in this process; gives the JSON."""
+    path = tmp_path / "figures.json"
+    assert example.main(["--json", str(path), *arguments]) == 0
+    return json.loads(path.read_text())
 
 
 def run_tiny(tmp_path, *arguments):
-    """Runs the classification example in this process; gives the JSON."""
-    path = tmp_path / "figures.json"
-    assert benchmark.main([*TINY, "--json", str(path), *arguments]) == 0
-    return json.loads(path.read_text())
+    """Runs the classification benchmark on next to nothing."""
+    return run_example(benchmark, tmp_path, *TINY, *arguments)
 
 
 # --- Command line ------------------------------------------------------------
@@ -95,10 +134,33 @@ def run_tiny(tmp_path, *arguments):
     ],
 )
 def test_bad_arguments_end_with_a_clear_error(arguments, words, capsys):
+    check_error(benchmark, arguments, words, capsys)
+
+
+def check_error(example, arguments, words, capsys):
     with pytest.raises(SystemExit) as end:
-        benchmark.parse(arguments)
+        example.parse(arguments)
     assert end.value.code == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--units", "0"], "--units: must be a whole number above 0, not 0"),
+        (["--layer", "lstm"], "--layer: invalid choice: 'lstm'"),
+        (["--cell", "rnn"], "--cell: invalid choice: 'rnn'"),
+        (["--padding", "both"], "--padding: invalid choice: 'both'"),
+        (["--recurrent-dropout", "1"], "must be at least 0 and below 1, not 1"),
+        (["--recurrent-dropout", "-0.1"], "must be at least 0 and below 1, not -0.1"),
+        (["--recurrent-dropout", "nan"], "must be at least 0 and below 1, not nan"),
+        (["--recurrent-dropout", "some"], "must be at least 0 and below 1, not some"),
+        (["--plot", "curves.pdf"], "--plot: curves.pdf does not end in .png"),
+        (["--data", "gunpoint"], "unrecognized arguments: --data gunpoint"),
+    ],
+)
+def test_bad_arguments_of_the_vowels(arguments, words, capsys):
+    check_error(japanese_vowels, arguments, words, capsys)
 
 
 def test_defaults_are_the_real_data_and_both_layers():
@@ -120,7 +182,19 @@ def test_published_run_parses():
 def test_missing_package_is_explained(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tf_ecornn", None)
     assert benchmark.main([*TINY, "--layer", "both"]) == 1
-    assert "tf_ecornn is not installed" in capsys.readouterr().err
+    words = capsys.readouterr().err
+    assert words.startswith("keras_lstm_classification.py: tf_ecornn is not installed")
+    assert "--layer keras runs without it" in words
+
+    monkeypatch.setitem(sys.modules, "sktime", None)
+    for example, end in (
+        (benchmark, "installs it, --data synthetic runs without it\n"),
+        (japanese_vowels, "installs it\n"),
+    ):
+        assert example.main(["--layer", "keras"]) == 1
+        words = capsys.readouterr().err
+        assert "sktime is not installed; `pip install sktime" in words
+        assert words.endswith(end)
 
 
 # --- Data --------------------------------------------------------------------
@@ -130,13 +204,9 @@ def test_missing_package_is_explained(monkeypatch, capsys):
     ("name", "train", "test", "steps"),
     [("italy_power_demand", 876, 220, 24), ("gunpoint", 160, 40, 150)],
 )
-def test_real_data_is_shipped_and_split_evenly(name, train, test, steps, monkeypatch):
+@pytest.mark.usefixtures("no_download")
+def test_real_data_is_shipped_and_split_evenly(name, train, test, steps):
     pytest.importorskip("sktime")
-
-    def refuse(*_):
-        raise AssertionError("the data set must not be downloaded")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
     first, second = (data.load(name, 0, 0, 0) for _ in range(2))
     assert first.x_train.shape == (train, steps, 1)
     assert first.x_test.shape == (test, steps, 1)
@@ -155,6 +225,33 @@ def test_synthetic_data_has_the_sizes_asked_for(sizes):
     assert set(np.unique(made.y_test)) <= {0.0, 1.0}
     assert np.isfinite(made.x_train).all()
     assert made.describe()["test_cases"] == len(made.x_test) >= 2
+
+
+@pytest.mark.usefixtures("no_download")
+def test_vowels_are_shipped_and_padded_where_asked():
+    pytest.importorskip("sktime")
+    post, pre = (vowels.load(padding) for padding in ("post", "pre"))
+    assert post.x_train.shape == (270, 29, 12)
+    assert post.x_test.shape == (370, 29, 12)
+    assert post.x_train.dtype == np.float32
+    assert post.describe()["lengths"] == (7, 29)
+    assert post.title() == "japanese_vowels: 270 × 7 to 29 steps × 12"
+    # 30 utterances of each speaker to train on; the rest of the archive to test on.
+    assert np.bincount(post.y_train).tolist() == [30] * 9
+    assert np.bincount(post.y_test).tolist() == [31, 35, 88, 44, 29, 24, 40, 50, 29]
+
+    lengths = []
+    for first, second in ((post.x_train, pre.x_train), (post.x_test, pre.x_test)):
+        after, before = ((x != vowels.PADDING).any(axis=2) for x in (first, second))
+        lengths += after.sum(axis=1).tolist()
+        # Padding at the end only, at the start only; in between, the same steps.
+        assert (np.diff(after.astype(int)) <= 0).all()
+        assert (np.diff(before.astype(int)) >= 0).all()
+        np.testing.assert_array_equal(first[after], second[before])
+    assert (min(lengths), max(lengths)) == post.lengths
+    steps = post.x_train[(post.x_train != vowels.PADDING).any(axis=2)]
+    np.testing.assert_allclose(steps.mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(steps.std(axis=0), 1.0, atol=1e-5)
 
 
 # --- Classification run ------------------------------------------------------
@@ -206,7 +303,7 @@ def test_run_reports_everything(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.usefixtures("no_warm_up")
 def test_both_runs_start_alike_and_see_the_same_batches(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(benchmark, "layer_class", lambda name: keras.layers.LSTM)
+    monkeypatch.setattr(comparison, "layer_class", lambda *_: keras.layers.LSTM)
     plot = tmp_path / "curves.png"
     result = run_tiny(tmp_path, "--plot", str(plot))
     first, second = result["runs"]
@@ -248,7 +345,8 @@ def test_curves_of_both_layers_agree(policy, limit, tmp_path):
     if not hasattr(tf_ecornn, "LSTM"):
         pytest.skip("this build has no LSTM layer")
     result = run_tiny(tmp_path, "--policy", policy, "--quiet")
-    assert [one["layer"] for one in result["runs"]] == list(report.NAMES.values())
+    names = [one["layer"] for one in result["runs"]]
+    assert names == ["keras.layers.LSTM", "tf_ecornn.LSTM"]
     assert result["runs"][1]["fused"] is True
     assert result["comparison"]["largest_loss_difference"] < limit
 
@@ -271,6 +369,69 @@ def test_stopwatch_leaves_the_short_batch_out_of_the_median(monkeypatch):
     assert (times.first_step, times.step, times.elapsed) == (1.0, 1.0, 10.0)
     assert times.epochs == [8.0]
     assert times.samples_per_s == pytest.approx((10 - 4) / (10 - 3))
+
+
+# --- Japanese vowels ---------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_warm_up", "few_vowels")
+@pytest.mark.parametrize(
+    ("cell", "arguments", "limit"),
+    [
+        ("gru", "--padding pre", 1e-4),
+        ("lstm", "--recurrent-dropout 0.3 --policy float64", 1e-6),
+    ],
+)
+def test_curves_of_both_layers_agree_on_vowels(
+    cell, arguments, limit, tmp_path, capsys
+):
+    pytest.importorskip("tf_ecornn")
+    plot = tmp_path / "curves.png"
+    sizes = "--units 3 --batch-size 4 --epochs 2"
+    result = run_example(
+        japanese_vowels,
+        tmp_path,
+        *f"--cell {cell} {sizes} {arguments} --plot {plot}".split(),
+    )
+    assert result["benchmark"] == "japanese_vowels"
+    assert result["data"]["lengths"] == [7, 29]
+    stock, ours = result["runs"]
+    assert stock["layer"] == f"keras.layers.{cell.upper()}"
+    assert ours["layer"] == f"tf_ecornn.{cell.upper()}"
+    assert (stock["fused"], ours["fused"]) == (None, True)
+    assert stock["parameters"] == ours["parameters"]
+    assert result["comparison"]["largest_loss_difference"] < limit
+    assert stock["test"]["loss"] == pytest.approx(ours["test"]["loss"], abs=limit)
+    output = capsys.readouterr().out
+    assert f"7 to 29 steps × 12, bidirectional {cell.upper()} of 2 × 3" in output
+    assert ("recurrent dropout 0.3" in output) == ("dropout" in arguments)
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("no_warm_up")
+def test_vowels_are_learnt(tmp_path):
+    pytest.importorskip("tf_ecornn")
+    pytest.importorskip("sktime")
+    arguments = ("--layer", "ecornn", "--epochs", "12", "--quiet")
+    (run,) = run_example(japanese_vowels, tmp_path, *arguments)["runs"]
+    assert run["test"]["accuracy"] > 0.95
+
+
+def test_stock_loop_in_a_wrapper_is_told():
+    tf_ecornn = pytest.importorskip("tf_ecornn")
+
+    def fused(*layers):
+        return comparison.fused(keras.Sequential(layers))
+
+    def double(x):
+        return 2.0 * x
+
+    with keras.saving.custom_object_scope({"double": double}):
+        ours = keras.layers.Bidirectional(tf_ecornn.LSTM(2))
+        other = keras.layers.Bidirectional(tf_ecornn.GRU(2, activation=double))
+    assert fused(ours) is fused(keras.layers.Masking(), tf_ecornn.GRU(2)) is True
+    assert fused(other) is fused(ours, other) is False
+    assert fused(keras.layers.Bidirectional(keras.layers.LSTM(2))) is None
 
 
 # --- Benchmarks --------------------------------------------------------------

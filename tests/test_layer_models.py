@@ -1,14 +1,14 @@
-"""tf_ecornn.LSTM inside models, traces and states, against the stock layer."""
+"""tf_ecornn.LSTM and GRU inside models, traces and states, against the stock layer."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import tf_ecornn
 from layer_pairs import (
     BATCH,
     FEATURES,
+    KINDS,
     STEPS,
     UNITS,
     assert_equal,
@@ -23,10 +23,10 @@ from layer_pairs import (
     tensors_of,
 )
 
-CLASSES = (keras.layers.LSTM, tf_ecornn.LSTM)
-
-
-pytestmark = pytest.mark.usefixtures("float64_everywhere")
+pytestmark = [
+    pytest.mark.usefixtures("float64_everywhere"),
+    pytest.mark.parametrize("kind", KINDS),
+]
 
 
 def sequential(lstm):
@@ -41,15 +41,14 @@ def sequential(lstm):
     )
 
 
-def functional(lstm):
+def functional(lstm, count):
     x = keras.Input((None, FEATURES))
-    h = keras.Input((UNITS,))
-    c = keras.Input((UNITS,))
-    outputs, h_end, c_end = lstm(UNITS, return_sequences=True, return_state=True)(
-        x, initial_state=[h, c]
+    states = [keras.Input((UNITS,)) for _ in range(count)]
+    outputs, *ends = lstm(UNITS, return_sequences=True, return_state=True)(
+        x, initial_state=states
     )
-    last = lstm(UNITS)(outputs, initial_state=[h_end, c_end])
-    return keras.Model([x, h, c], [outputs, last, c_end])
+    last = lstm(UNITS)(outputs, initial_state=ends)
+    return keras.Model([x, *states], [outputs, last, ends[-1]])
 
 
 class Subclassed(keras.Model):
@@ -77,8 +76,8 @@ def padded_inputs(seed=0):
 
 
 @pytest.mark.parametrize("traced", (False, True))
-def test_sequential_with_padding_in_front(traced, fused_calls):
-    stock, ours = (sequential(c) for c in CLASSES)
+def test_sequential_with_padding_in_front(kind, traced, fused_calls):
+    stock, ours = (sequential(c) for c in KINDS[kind].makers)
     same_weights(stock, ours, padded_inputs())
     assert_same_results(stock, ours, padded_inputs(1), traced=traced)
     assert fused_calls() > 0
@@ -90,9 +89,9 @@ def test_sequential_with_padding_in_front(traced, fused_calls):
 
 
 @pytest.mark.parametrize("traced", (False, True))
-def test_functional_model_with_states(traced):
-    stock, ours = (functional(c) for c in CLASSES)
-    inputs = [draw_inputs(), *draw_states()]
+def test_functional_model_with_states(kind, traced):
+    stock, ours = (functional(c, KINDS[kind].states) for c in KINDS[kind].makers)
+    inputs = [draw_inputs(), *draw_states(kind=kind)]
     same_weights(stock, ours, inputs)
 
     def gradients(model):
@@ -111,8 +110,8 @@ def test_functional_model_with_states(traced):
 
 
 @pytest.mark.parametrize("traced", (False, True))
-def test_subclassed_model(traced):
-    stock, ours = (Subclassed(c) for c in CLASSES)
+def test_subclassed_model(kind, traced):
+    stock, ours = (Subclassed(c) for c in KINDS[kind].makers)
     same_weights(stock, ours, draw_inputs())
     for mask in ("none", "random"):
         assert_same_results(
@@ -120,12 +119,12 @@ def test_subclassed_model(traced):
         )
 
 
-def test_embedding_that_masks():
+def test_embedding_that_masks(kind):
     """Integer sequences padded at either end, mask_zero=True."""
     rng = np.random.default_rng(1)
     tokens = rng.integers(1, 9, (BATCH, STEPS))
     models = []
-    for lstm in CLASSES:
+    for lstm in KINDS[kind].makers:
         models.append(
             keras.Sequential(
                 [keras.layers.Embedding(9, FEATURES, mask_zero=True), lstm(UNITS)]
@@ -138,8 +137,8 @@ def test_embedding_that_masks():
 
 
 @pytest.mark.parametrize("masked", (False, True))
-def test_one_trace_for_all_sizes(masked):
-    stock, ours = make_pair(return_sequences=True, return_state=True)
+def test_one_trace_for_all_sizes(kind, masked):
+    stock, ours = make_pair(kind=kind, return_sequences=True, return_state=True)
 
     @tf.function(
         input_signature=[
@@ -152,7 +151,7 @@ def test_one_trace_for_all_sizes(masked):
             found = ours(x, mask=mask if masked else None)
             total = tf.reduce_sum(found[0])
         assert found[0].shape.as_list() == [None, None, UNITS]
-        assert found[1].shape.as_list() == found[2].shape.as_list() == [None, UNITS]
+        assert all(s.shape.as_list() == [None, UNITS] for s in found[1:])
         return found, tape.gradient(total, tensors_of(ours))
 
     for batch, steps in ((1, 1), (BATCH, STEPS), (9, 2), (2, 17)):
@@ -165,37 +164,36 @@ def test_one_trace_for_all_sizes(masked):
     assert traced.experimental_get_tracing_count() == 1
 
 
-def test_static_shapes_are_kept():
+def test_static_shapes_are_kept(kind):
     for options, shape in (
         ({"return_sequences": True}, (BATCH, STEPS, UNITS)),
         ({}, (BATCH, UNITS)),
     ):
-        _, ours = make_pair(**options)
+        _, ours = make_pair(kind=kind, **options)
         traced = tf.function(ours).get_concrete_function(draw_inputs())
         assert tuple(traced.outputs[0].shape) == shape
         assert ours.compute_output_shape((BATCH, STEPS, FEATURES)) == shape
-    for lstm in CLASSES:
+    for lstm in KINDS[kind].makers:
         x = keras.Input((None, FEATURES))
         found = lstm(UNITS, return_sequences=True, return_state=True)(x)
-        assert [v.shape for v in found] == [
-            (None, None, UNITS),
-            (None, UNITS),
-            (None, UNITS),
-        ]
+        states = [(None, UNITS)] * KINDS[kind].states
+        assert [v.shape for v in found] == [(None, None, UNITS), *states]
 
 
-def test_return_state_gives_whole_states():
-    _, ours = make_pair(return_state=True)
+def test_return_state_gives_whole_states(kind):
+    _, ours = make_pair(kind=kind, return_state=True)
     found = ours(draw_inputs())
-    assert len(found) == 3
+    assert len(found) == 1 + KINDS[kind].states
     assert all(tuple(v.shape) == (BATCH, UNITS) for v in found)
     assert_equal(found[0], found[1], "the last output is h")
 
 
 @pytest.mark.parametrize("loss_on", (0, 1, 2))
-def test_loss_on_one_result_only(loss_on):
+def test_loss_on_one_result_only(kind, loss_on):
     """o, h, c = layer(x), and the loss on one of the three."""
-    stock, ours = make_pair(return_sequences=True, return_state=True)
+    if loss_on > KINDS[kind].states:
+        pytest.skip("a GRU has no c")
+    stock, ours = make_pair(kind=kind, return_sequences=True, return_state=True)
     for traced in (False, True):
         found = []
         for layer in (stock, ours):
@@ -214,9 +212,9 @@ def test_loss_on_one_result_only(loss_on):
 
 
 @pytest.mark.parametrize("length", (STEPS, None))
-def test_stateful(length):
+def test_stateful(kind, length):
     layers = []
-    for lstm in CLASSES:
+    for lstm in KINDS[kind].makers:
         layer = lstm(UNITS, stateful=True, return_sequences=True)
         model = keras.Sequential(
             [keras.Input(batch_shape=(BATCH, length, FEATURES)), layer]
@@ -238,15 +236,16 @@ def test_stateful(length):
         assert not any(np.any(s) for s in ours.states)
 
 
-def test_stateful_with_states_given():
-    layers = [c(UNITS, stateful=True, return_state=True) for c in CLASSES]
+def test_stateful_with_states_given(kind):
+    layers = [c(UNITS, stateful=True, return_state=True) for c in KINDS[kind].makers]
     for layer in layers:
         layer.build((BATCH, STEPS, FEATURES))
     random_weights(layers[0])
     copy_weights(*layers)
     for _ in range(2):
         expected, actual = (
-            layer(draw_inputs(), initial_state=draw_states()) for layer in layers
+            layer(draw_inputs(), initial_state=draw_states(kind=kind))
+            for layer in layers
         )
         for a, e in zip(actual, expected, strict=True):
             assert_equal(a, e, "stateful with states given")
@@ -255,14 +254,14 @@ def test_stateful_with_states_given():
 @pytest.mark.parametrize("mode", ("concat", "sum", "mul", "ave", None))
 @pytest.mark.parametrize("mask", ("none", "right", "random"))
 @pytest.mark.parametrize("sequences", (False, True))
-def test_bidirectional(mode, mask, sequences, fused_calls):
+def test_bidirectional(kind, mode, mask, sequences, fused_calls):
     wrapped = [
         keras.layers.Bidirectional(c(UNITS, return_sequences=sequences), mode)
-        for c in CLASSES
+        for c in KINDS[kind].makers
     ]
     same_weights(*wrapped, draw_inputs())
     for layer in (wrapped[1].forward_layer, wrapped[1].backward_layer):
-        assert type(layer) is tf_ecornn.LSTM
+        assert type(layer) is KINDS[kind].ours
     before = fused_calls()
     assert_same_results(
         *wrapped, draw_inputs(), mask=draw_layer_mask(mask), training=True
@@ -270,23 +269,27 @@ def test_bidirectional(mode, mask, sequences, fused_calls):
     assert fused_calls() == before + 4
 
 
-def test_bidirectional_with_states():
-    """Four states in, five results out; gradients reach the states."""
-    wrapped = [keras.layers.Bidirectional(c(UNITS, return_state=True)) for c in CLASSES]
+def test_bidirectional_with_states(kind):
+    """A state list for both halves in and out; gradients reach the states."""
+    wrapped = [
+        keras.layers.Bidirectional(c(UNITS, return_state=True))
+        for c in KINDS[kind].makers
+    ]
     same_weights(*wrapped, draw_inputs())
-    states = [*draw_states(1), *draw_states(2)]
+    states = [*draw_states(1, kind=kind), *draw_states(2, kind=kind)]
     for traced in (False, True):
         found, gradients = assert_same_results(
             *wrapped, draw_inputs(), states=states, traced=traced
         )
-        assert len(found) == 5
+        assert len(found) == 1 + 2 * KINDS[kind].states
         assert all(np.any(g) for g in gradients)
 
 
-def test_bidirectional_padding_stays_zero():
+def test_bidirectional_padding_stays_zero(kind):
     """Lengths 2 and 1 of 3: both halves in input order, zeros at the padding."""
     wrapped = [
-        keras.layers.Bidirectional(c(UNITS, return_sequences=True)) for c in CLASSES
+        keras.layers.Bidirectional(c(UNITS, return_sequences=True))
+        for c in KINDS[kind].makers
     ]
     x = draw_inputs(batch=2, steps=3)
     same_weights(*wrapped, x)
@@ -298,17 +301,17 @@ def test_bidirectional_padding_stays_zero():
         assert not whole[row, length:].any()
 
 
-def test_time_distributed():
-    layers = [keras.layers.TimeDistributed(c(UNITS)) for c in CLASSES]
+def test_time_distributed(kind):
+    layers = [keras.layers.TimeDistributed(c(UNITS)) for c in KINDS[kind].makers]
     x = tf.constant(np.random.default_rng(4).normal(size=(2, 3, STEPS, FEATURES)))
     same_weights(*layers, x)
     for traced in (False, True):
         assert_same_results(*layers, x, traced=traced)
 
 
-def test_time_distributed_with_unknown_outer_time():
+def test_time_distributed_with_unknown_outer_time(kind):
     models = []
-    for lstm in CLASSES:
+    for lstm in KINDS[kind].makers:
         x = keras.Input((None, STEPS, FEATURES))
         models.append(keras.Model(x, keras.layers.TimeDistributed(lstm(UNITS))(x)))
     x = np.random.default_rng(5).normal(size=(2, 3, STEPS, FEATURES))
@@ -319,10 +322,10 @@ def test_time_distributed_with_unknown_outer_time():
 
 
 @pytest.mark.parametrize("traced", (False, True))
-def test_encoder_and_decoder(traced):
+def test_encoder_and_decoder(kind, traced):
     """Gradients reach the encoder through the states alone."""
     pairs = []
-    for lstm in CLASSES:
+    for lstm in KINDS[kind].makers:
         encoder = lstm(UNITS, return_state=True)
         decoder = lstm(UNITS, return_sequences=True)
         for number, layer in enumerate((encoder, decoder)):
@@ -349,8 +352,8 @@ def test_encoder_and_decoder(traced):
         assert_equal(a, e, "encoder and decoder")
 
 
-def test_shared_layer_in_several_functions():
-    stock, ours = make_pair(dropout=0.3, seed=1)
+def test_shared_layer_in_several_functions(kind):
+    stock, ours = make_pair(kind=kind, dropout=0.3, seed=1)
     functions = [
         [tf.function(lambda x, t=t, k=k: k(x, training=t)) for t in (True, False)]
         for k in (stock, ours)
@@ -361,8 +364,8 @@ def test_shared_layer_in_several_functions():
     assert_equal(ours(draw_inputs()), stock(draw_inputs()), "eager after traces")
 
 
-def test_persistent_tape_gives_equal_bits():
-    stock, ours = make_pair(return_sequences=True)
+def test_persistent_tape_gives_equal_bits(kind):
+    stock, ours = make_pair(kind=kind, return_sequences=True)
     for traced in (False, True):
 
         def step():

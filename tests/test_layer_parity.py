@@ -31,7 +31,8 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backwards", (False, True))
 def test_masks_and_directions(kind, mask, zero, backwards, fused_calls):
     for sequences, states in ((False, True), (True, False)):
-        stock, ours = make_pair(kind=kind, 
+        stock, ours = make_pair(
+            kind=kind,
             return_sequences=sequences,
             return_state=True,
             go_backwards=backwards,
@@ -119,8 +120,8 @@ def test_activations_as_functions(kind, function):
     x = activation_inputs(getattr(function, "__name__", ""))
     stock, ours = make_pair(kind=kind, scale=0.3, activation=function)
     assert_same_results(stock, ours, x, tolerance=2e-6)
-    stock, ours = make_pair(kind=kind, 
-        scale=0.3, recurrent_activation=function, activation="softsign"
+    stock, ours = make_pair(
+        kind=kind, scale=0.3, recurrent_activation=function, activation="softsign"
     )
     assert_same_results(stock, ours, x, tolerance=2e-6)
 
@@ -155,7 +156,9 @@ def test_no_activation_is_linear(kind, fused_calls):
 @pytest.mark.parametrize("traced", (False, True))
 def test_dropout_with_the_same_seed(kind, implementation, traced, fused_calls):
     """Two calls in a row: the generator advances alike."""
-    stock, ours = make_pair(kind=kind, dropout=0.4, seed=7, implementation=implementation)
+    stock, ours = make_pair(
+        kind=kind, dropout=0.4, seed=7, implementation=implementation
+    )
     for mask in ("none", "random"):
         found, _ = assert_same_results(
             stock,
@@ -194,7 +197,8 @@ def test_dropout_rates_are_clipped_as_in_keras(kind, rate):
 @pytest.mark.parametrize("backwards", (False, True))
 def test_recurrent_dropout_with_the_same_seed(kind, dropout, backwards):
     for mask in ("none", "left"):
-        stock, ours = make_pair(kind=kind, 
+        stock, ours = make_pair(
+            kind=kind,
             dropout=dropout,
             recurrent_dropout=0.4,
             seed=5,
@@ -237,9 +241,11 @@ def test_mask_in_other_forms(kind, form):
 @pytest.mark.parametrize("traced", (False, True))
 def test_masked_nan_reaches_nothing(kind, traced):
     """Stock Keras on cleaned inputs is the oracle: it lets NaN into the weights."""
-    for kind, dropout in (("random", 0.4), ("all_off", 0.0)):
-        stock, ours = make_pair(kind=kind, return_sequences=True, dropout=dropout, seed=2)
-        mask = draw_layer_mask(kind)
+    for pattern, dropout in (("random", 0.4), ("all_off", 0.0)):
+        stock, ours = make_pair(
+            kind=kind, return_sequences=True, dropout=dropout, seed=2
+        )
+        mask = draw_layer_mask(pattern)
         x = draw_inputs()
         clean = tf.where(mask[..., None], x, 0.0)
         dirty = tf.where(mask[..., None], x, np.nan)
@@ -248,7 +254,7 @@ def test_masked_nan_reaches_nothing(kind, traced):
         actual = results_of(ours, dirty, **call)
         for a_list, e_list in zip(actual, expected, strict=True):
             for a, e in zip(a_list, e_list, strict=True):
-                assert_equal(a, e, f"NaN under a {kind} mask")
+                assert_equal(a, e, f"NaN under a {pattern} mask")
 
 
 def test_zero_output_for_mask_set_after_construction(kind):

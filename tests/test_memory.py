@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tf_ecornn
 from helpers import DTYPES, check_op, run_op
-from problems import assert_same_bits, draw_problem
+from problems import CELLS, assert_same_bits, draw_problem
 
 PAGE = 4096
 
@@ -34,8 +34,9 @@ def growth(call, warm_up, calls):
 def test_flat_over_raw_ops(long_run):
     """Forward and gradient, eager, a new shape each call."""
     problems = [
-        draw_problem(1, batch, steps, units, mask=mask)
-        for (batch, steps, units), mask in itertools.product(
+        draw_problem(cell, 1, batch, steps, units, mask=mask)
+        for cell, (batch, steps, units), mask in itertools.product(
+            CELLS,
             ((1, 7, 40), (33, 3, 17), (64, 5, 64), (7, 20, 5), (2, 2, 200), (0, 3, 4)),
             ("none", "random"),
         )
@@ -81,12 +82,13 @@ def fill_free_memory_with_nan(sizes):
     del blocks
 
 
+@pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", ("none", "random", "all_off"))
-def test_every_element_is_written(dtype, mask):
+def test_every_element_is_written(cell, dtype, mask):
     """Results do not depend on what memory held before."""
     for batch, steps, units in ((5, 4, 9), (33, 3, 64), (1, 6, 150), (70, 2, 20)):
-        problem = draw_problem(3, batch, steps, units, mask=mask, reset=True)
+        problem = draw_problem(cell, 3, batch, steps, units, mask=mask, reset=True)
         first = run_op(problem, dtype)
         sizes = [v.nbytes for v in first.values()]
         sizes += [4 * first["outputs"].nbytes, units * 4 * units * 8, 2**12, 2**16]

@@ -8,6 +8,7 @@ import pytest
 import reference
 from helpers import DTYPES, run_op
 from problems import (
+    CELLS,
     MASK_KINDS,
     assert_close,
     assert_same_bits,
@@ -15,6 +16,8 @@ from problems import (
     reference_forward,
     tolerance_of,
 )
+
+pytestmark = pytest.mark.parametrize("cell", CELLS)
 
 ROW_RESULTS = (
     "outputs",
@@ -28,14 +31,14 @@ ROW_RESULTS = (
 
 
 def assert_rows_equal(part, whole, rows, about):
-    for name in ROW_RESULTS:
+    for name in set(ROW_RESULTS) & set(whole):
         assert_same_bits(part[name], whole[name][rows], f"{name} {about}")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("units", (1, 5, 16, 33, 64, 130))
-def test_row_alone_and_in_a_batch_of_64(units, dtype):
-    problem = draw_problem(1, batch=64, steps=4, units=units)
+def test_row_alone_and_in_a_batch_of_64(cell, units, dtype):
+    problem = draw_problem(cell, 1, batch=64, steps=4, units=units)
     whole = run_op(problem, dtype)
     for row in (0, 1, 5, 6, 31, 47, 60, 63):
         rows = slice(row, row + 1)
@@ -44,10 +47,10 @@ def test_row_alone_and_in_a_batch_of_64(units, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", MASK_KINDS[1:])
-def test_companions_do_not_matter(mask, dtype):
+def test_companions_do_not_matter(cell, mask, dtype):
     """Parts of a batch, other orders, and with masks that differ row by row."""
     problem = draw_problem(
-        2, batch=29, steps=5, units=24, mask=mask, reset=True, dropout=True
+        cell, 2, batch=29, steps=5, units=24, mask=mask, reset=True, dropout=True
     )
     whole = run_op(problem, dtype)
     rng = np.random.default_rng(3)
@@ -57,8 +60,8 @@ def test_companions_do_not_matter(mask, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_last_output_does_not_depend_on_the_sequence_output(dtype):
-    problem = draw_problem(4, batch=9, steps=5, units=21, mask="random")
+def test_last_output_does_not_depend_on_the_sequence_output(cell, dtype):
+    problem = draw_problem(cell, 4, batch=9, steps=5, units=21, mask="random")
     with_outputs = run_op(problem, dtype, save=False)
     without = run_op(problem, dtype, outputs=False, save=False)
     for name, value in without.items():
@@ -66,9 +69,11 @@ def test_last_output_does_not_depend_on_the_sequence_output(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_run_after_run(dtype):
+def test_run_after_run(cell, dtype):
     for batch, units in ((1, 200), (7, 33), (64, 64), (200, 20)):
-        problem = draw_problem(5, batch=batch, steps=6, units=units, mask="random")
+        problem = draw_problem(
+            cell, 5, batch=batch, steps=6, units=units, mask="random"
+        )
         first = run_op(problem, dtype)
         for _ in range(5):
             for name, value in run_op(problem, dtype).items():
@@ -76,9 +81,9 @@ def test_run_after_run(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_padded_row_equals_the_row_alone_unpadded(dtype):
+def test_padded_row_equals_the_row_alone_unpadded(cell, dtype):
     """Right padding: forward and gradient, against reference and bit for bit."""
-    problem = draw_problem(6, batch=13, steps=9, units=18, mask="right")
+    problem = draw_problem(cell, 6, batch=13, steps=9, units=18, mask="right")
     whole = run_op(problem, dtype)
     for row in range(problem.batch):
         length = int(problem.mask[row].sum())
@@ -92,8 +97,9 @@ def test_padded_row_equals_the_row_alone_unpadded(dtype):
             tolerance,
             "outputs",
         )
-        assert_same_bits(whole["final_h"][row], result["final_h"][0], "h")
-        assert_same_bits(whole["final_c"][row], result["final_c"][0], "c")
+        for state in problem.states:
+            name = f"final_{state}"
+            assert_same_bits(whole[name][row], result[name][0], name)
         assert_same_bits(
             whole["outputs"][row, :length], result["outputs"][0], "outputs"
         )
@@ -105,12 +111,11 @@ def test_padded_row_equals_the_row_alone_unpadded(dtype):
             expected,
             alone.grad_outputs,
             alone.grad_last_output,
-            (alone.grad_final_h, alone.grad_final_c),
+            alone.grad_final_states,
         )
-        for name, value in (
-            ("grad_gates", grads.gates_x),
-            ("grad_initial_h", grads.states[0]),
-            ("grad_initial_c", grads.states[1]),
+        initial = [f"grad_initial_{state}" for state in problem.states]
+        for name, value in zip(
+            ("grad_gates", *initial), (grads.gates_x, *grads.states), strict=True
         ):
             found = whole[name][row : row + 1]
             found = found[:, :length] if name == "grad_gates" else found

@@ -20,51 +20,60 @@ from helpers import (
 )
 from problems import draw_problem
 
-BATCH, STEPS, UNITS = 3, 4, 5
-LISTS = ("bias", "mask", "reset", "recurrent_dropout", "grad_outputs")
-FORWARD_INPUTS = (
-    "gates_x",
-    "recurrent_kernel",
-    "initial_h",
-    "initial_c",
+BATCH, STEPS, UNITS, FEATURES = 3, 4, 5, 2
+LISTS = (
     "bias",
+    "recurrent_bias",
     "mask",
     "reset",
     "recurrent_dropout",
-)
-GRADIENT_INPUTS = (
-    "gates",
-    "previous_c",
-    "recurrent_kernel",
-    "grad_last_output",
-    "grad_final_h",
-    "grad_final_c",
+    "kernel",
     "grad_outputs",
-    "mask",
-    "reset",
-    "recurrent_dropout",
 )
-CASES = [(FORWARD, n) for n in FORWARD_INPUTS] + [
-    (GRADIENT, n) for n in GRADIENT_INPUTS
-]
-CASE_IDS = [f"{'forward' if o is FORWARD else 'gradient'}-{n}" for o, n in CASES]
+OPTIONS = ("mask", "reset", "recurrent_dropout")
+STATES = {"lstm": ("h", "c"), "gru": ("h",)}
+BIASES = {"lstm": ("bias",), "gru": ("bias", "recurrent_bias")}
+SAVED = {"lstm": ("previous_c",), "gru": ("previous_h", "candidate")}
+# "joined" is the forward op with a kernel of its own.
+WHICH = ("forward", "joined", "gradient")
+OPS = list(itertools.product(STATES, WHICH))
 
 
-LIST_CASES = [
-    pytest.param(*case, id=name)
-    for case, name in zip(CASES, CASE_IDS, strict=True)
-    if case[1] in LISTS
-]
+def input_names(cell, which):
+    """The tensors that an op takes."""
+    if which == "gradient":
+        grads = ["grad_last_output", *(f"grad_final_{s}" for s in STATES[cell])]
+        kept = ["gates", *SAVED[cell]]
+        return [*kept, "recurrent_kernel", *grads, "grad_outputs", *OPTIONS]
+    states = [f"initial_{s}" for s in STATES[cell]]
+    kernel = ["kernel"] if which == "joined" else []
+    return ["x", "recurrent_kernel", *states, *BIASES[cell], *OPTIONS, *kernel]
 
 
-def good_arguments(op, dtype=np.float32):
+CASES = [(*op, name) for op in OPS for name in input_names(*op)]
+LIST_CASES = [case for case in CASES if case[2] in LISTS]
+
+
+def op_of(cell, which):
+    return GRADIENT[cell] if which == "gradient" else FORWARD[cell]
+
+
+def good_arguments(cell, which, dtype=np.float32):
     problem = draw_problem(
-        1, BATCH, STEPS, UNITS, mask="random", reset=True, dropout=True
+        cell,
+        1,
+        BATCH,
+        STEPS,
+        UNITS,
+        FEATURES,
+        mask="random",
+        reset=True,
+        dropout=True,
     )
-    forward = forward_arguments(problem, dtype)
-    if op is FORWARD:
+    forward = forward_arguments(problem, dtype, joined=which == "joined")
+    if which != "gradient":
         return forward
-    return gradient_arguments(problem, FORWARD(**forward), dtype)
+    return gradient_arguments(problem, FORWARD[cell](**forward), dtype)
 
 
 def tensor_of(arguments, name):
@@ -106,9 +115,9 @@ def assert_refused(op, arguments, name):
         unknown(given)
 
 
-@pytest.mark.parametrize(("op", "name"), CASES, ids=CASE_IDS)
-def test_wrong_shape(op, name):
-    arguments = good_arguments(op)
+@pytest.mark.parametrize(("cell", "which", "name"), CASES)
+def test_wrong_shape(cell, which, name):
+    op, arguments = op_of(cell, which), good_arguments(cell, which)
     right = tuple(tensor_of(arguments, name).shape)
     op(**arguments)
     for shape in dict.fromkeys(wrong_shapes(right)):
@@ -116,14 +125,19 @@ def test_wrong_shape(op, name):
     op(**arguments)
 
 
-@pytest.mark.parametrize(("op", "name"), LIST_CASES)
-def test_empty_list_is_allowed(op, name):
-    op(**{**good_arguments(op), name: []})
+@pytest.mark.parametrize(("cell", "which", "name"), LIST_CASES)
+def test_empty_list_is_allowed(cell, which, name):
+    arguments = {**good_arguments(cell, which), name: []}
+    if name == "kernel":
+        arguments["x"] = tf.zeros(
+            (BATCH, STEPS, arguments["recurrent_kernel"].shape[1])
+        )
+    op_of(cell, which)(**arguments)
 
 
-@pytest.mark.parametrize(("op", "name"), LIST_CASES)
-def test_too_long_list(op, name):
-    arguments = good_arguments(op)
+@pytest.mark.parametrize(("cell", "which", "name"), LIST_CASES)
+def test_too_long_list(cell, which, name):
+    op, arguments = op_of(cell, which), good_arguments(cell, which)
     for count in (2, 3, 9):
         longer = {**arguments, name: arguments[name] * count}
         with pytest.raises(tf.errors.InvalidArgumentError):
@@ -132,52 +146,54 @@ def test_too_long_list(op, name):
             tf.function(partial(op, **longer)).get_concrete_function()
 
 
-@pytest.mark.parametrize("op", (FORWARD, GRADIENT), ids=("forward", "gradient"))
+@pytest.mark.parametrize(("cell", "which"), OPS)
 @pytest.mark.parametrize("count", (2, 7, -1))
-def test_too_many_optional_results(op, count):
-    counts = ("num_outputs", "num_saved") if op is FORWARD else ("num_biases",)
-    for name in counts:
-        arguments = {**good_arguments(op), name: count}
+def test_too_many_optional_results(cell, which, count):
+    op = op_of(cell, which)
+    names = ("num_outputs", "num_saved")
+    if which == "gradient":
+        names = ("num_biases", "num_recurrent_biases")[: len(BIASES[cell])]
+    for name in names:
+        arguments = {**good_arguments(cell, which), name: count}
         with pytest.raises(tf.errors.InvalidArgumentError):
             op(**arguments)
         with pytest.raises(ValueError):
             tf.function(partial(op, **arguments)).get_concrete_function()
 
 
-@pytest.mark.parametrize("op", (FORWARD, GRADIENT), ids=("forward", "gradient"))
+@pytest.mark.parametrize(("cell", "which"), OPS)
 @pytest.mark.parametrize("name", ("", "Tanh", "tanh ", "softmax", "no such", "x" * 999))
-def test_unknown_activation(op, name):
+def test_unknown_activation(cell, which, name):
+    op = op_of(cell, which)
     for place in ("activation", "recurrent_activation"):
-        arguments = {**good_arguments(op), place: name}
+        arguments = {**good_arguments(cell, which), place: name}
         with pytest.raises(tf.errors.InvalidArgumentError):
             op(**arguments)
         with pytest.raises(ValueError):
             tf.function(partial(op, **arguments)).get_concrete_function()
 
 
-@pytest.mark.parametrize("op", (FORWARD, GRADIENT), ids=("forward", "gradient"))
-def test_batch_or_time_that_only_one_input_has(op):
+@pytest.mark.parametrize(("cell", "which"), OPS)
+def test_batch_or_time_that_only_one_input_has(cell, which):
     """Every pair of inputs that share an axis, one of the two changed."""
-    arguments = good_arguments(op)
-    names = FORWARD_INPUTS if op is FORWARD else GRADIENT_INPUTS
-    sequences = [n for n in names if len(tensor_of(arguments, n).shape) == 3]
-    for name in sequences:
+    op, arguments = op_of(cell, which), good_arguments(cell, which)
+    for name in input_names(cell, which):
         right = tuple(tensor_of(arguments, name).shape)
-        for shape in ((right[1], right[0], right[2]), (0, right[1], right[2])):
-            assert_refused(op, with_shape(arguments, name, shape), name)
+        if len(right) == 3:
+            for shape in ((right[1], right[0], right[2]), (0, right[1], right[2])):
+                assert_refused(op, with_shape(arguments, name, shape), name)
 
 
-@pytest.mark.parametrize("op", (FORWARD, GRADIENT), ids=("forward", "gradient"))
-def test_no_units(op):
+@pytest.mark.parametrize(("cell", "which"), OPS)
+def test_no_units(cell, which):
     """U = 0 everywhere: an error or an empty result, nothing worse."""
-    arguments = good_arguments(op)
-    for name in arguments:
-        value = arguments[name]
-        value = value[0] if isinstance(value, list) and value else value
-        if not tf.is_tensor(value) or value.dtype == tf.bool:
-            continue
-        shape = [0 if s in (UNITS, 4 * UNITS) else s for s in value.shape]
-        arguments = with_shape(arguments, name, shape)
+    op, arguments = op_of(cell, which), good_arguments(cell, which)
+    width = arguments["recurrent_kernel"].shape[1]
+    for name in input_names(cell, which):
+        value = tensor_of(arguments, name)
+        if value.dtype != tf.bool:
+            shape = [0 if s in (UNITS, width) else s for s in value.shape]
+            arguments = with_shape(arguments, name, shape)
     try:
         found = op(**arguments)
     except tf.errors.InvalidArgumentError:
@@ -185,22 +201,32 @@ def test_no_units(op):
     assert all(tf.size(v) == 0 for v in tf.nest.flatten(tuple(found)))
 
 
-@pytest.mark.parametrize("op", (FORWARD, GRADIENT), ids=("forward", "gradient"))
-def test_other_dtypes(op):
+def test_recurrent_bias_goes_with_reset_after_alone():
+    """The one bias of the other form is the input side's."""
+    arguments = {**good_arguments("gru", "forward"), "reset_after": False}
+    op = op_of("gru", "forward")
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        op(**arguments)
+    op(**{**arguments, "recurrent_bias": []})
+
+
+@pytest.mark.parametrize(("cell", "which"), OPS)
+def test_other_dtypes(cell, which):
     errors = (
         tf.errors.InvalidArgumentError,
         tf.errors.NotFoundError,
         tf.errors.UnimplementedError,
         TypeError,
     )
+    op = op_of(cell, which)
     for dtype in (tf.int32, tf.complex64, tf.string):
-        arguments = good_arguments(op)
-        name = "gates_x" if op is FORWARD else "gates"
+        arguments = good_arguments(cell, which)
+        name = input_names(cell, which)[0]
         arguments[name] = tf.zeros(arguments[name].shape, dtype)
         with pytest.raises(errors):
             op(**arguments)
     for name in ("mask", "reset"):
-        arguments = good_arguments(op)
+        arguments = good_arguments(cell, which)
         arguments[name] = [tf.cast(arguments[name][0], tf.float32)]
         with pytest.raises(errors):
             op(**arguments)
@@ -212,13 +238,19 @@ def test_state_type_that_does_not_fit():
         tf.errors.NotFoundError,
         tf.errors.UnimplementedError,
     )
-    for dtype, state_type in ((np.float32, tf.float64), (np.float64, tf.float32)):
+    for dtype, state_type in (
+        (tf.float32, tf.float64),
+        (tf.float64, tf.float32),
+        (tf.float16, tf.float64),
+        (tf.bfloat16, tf.float64),
+    ):
+        arguments = good_arguments("lstm", "forward", dtype)
         with pytest.raises(errors):
-            FORWARD(**{**good_arguments(FORWARD, dtype), "state_type": state_type})
-        arguments = good_arguments(GRADIENT, dtype)
+            op_of("lstm", "forward")(**{**arguments, "state_type": state_type})
+        arguments = good_arguments("lstm", "gradient", dtype)
         arguments["previous_c"] = tf.cast(arguments["previous_c"], state_type)
         with pytest.raises(errors):
-            GRADIENT(**arguments)
+            op_of("lstm", "gradient")(**arguments)
 
 
 def test_shape_function_counts_in_64_bits():
@@ -226,8 +258,8 @@ def test_shape_function_counts_in_64_bits():
 
     @tf.function
     def traced(gates, kernel, h):
-        return FORWARD(
-            gates_x=gates,
+        return FORWARD["lstm"](
+            x=gates,
             recurrent_kernel=kernel,
             initial_h=h,
             initial_c=h,
@@ -235,6 +267,7 @@ def test_shape_function_counts_in_64_bits():
             mask=[],
             reset=[],
             recurrent_dropout=[],
+            kernel=[],
             num_outputs=1,
             num_saved=1,
             state_type=tf.float32,

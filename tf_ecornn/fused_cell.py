@@ -78,6 +78,7 @@ class FusedCell:
         if reason is not None:
             say_once(self, f"runs Keras's own step: {reason}")
             return super().call(inputs, states, training=training)
+        inputs = tf.convert_to_tensor(inputs)
         if inputs.shape.rank != 2:
             raise ValueError(
                 "A cell's `inputs` must have shape (batch, features). "

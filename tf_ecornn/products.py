@@ -21,8 +21,15 @@ def project_back(grad: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
 
 
 def summed_product(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """aᵀ b summed over rows and steps: (B, T, M) and (B, T, N) give (M, N)."""
-    return tf.matmul(_flat(a), _flat(b), transpose_a=True)
+    """aᵀ b summed over rows and steps: (B, T, M) and (B, T, N) give (M, N).
+
+    float16 is summed in float32. TensorFlow's own float16 product of this form is
+    slower by two thirds on processors without float16 arithmetic.
+    """
+    if a.dtype != tf.float16:
+        return tf.matmul(_flat(a), _flat(b), transpose_a=True)
+    wide = [tf.cast(_flat(x), tf.float32) for x in (a, b)]
+    return tf.cast(tf.matmul(*wide, transpose_a=True), tf.float16)
 
 
 def summed_product_by_gate(

@@ -40,10 +40,11 @@ absl::Status CheckStateType(OpKernelConstruction* context) {
   tensorflow::DataType state_type;
   TF_RETURN_IF_ERROR(context->GetAttr("T", &type));
   TF_RETURN_IF_ERROR(context->GetAttr("state_type", &state_type));
-  if ((type == tensorflow::DT_DOUBLE) != (state_type == tensorflow::DT_DOUBLE)) {
-    return InvalidArgument("state_type ", tensorflow::DataTypeString(state_type),
-                           " does not go with T ",
-                           tensorflow::DataTypeString(type));
+  if ((type == tensorflow::DT_DOUBLE) !=
+      (state_type == tensorflow::DT_DOUBLE)) {
+    return InvalidArgument(
+        "state_type ", tensorflow::DataTypeString(state_type),
+        " does not go with T ", tensorflow::DataTypeString(type));
   }
   return absl::OkStatus();
 }
@@ -190,8 +191,7 @@ absl::Status CheckBackward(OpKernelContext* context, Sequence* sequence) {
   if (IsLstm(s.cell)) {
     TF_RETURN_IF_ERROR(
         CheckInput(context, "previous_c", {s.batch, s.steps, s.units}));
-    TF_RETURN_IF_ERROR(
-        CheckInput(context, "grad_final_c", {s.batch, s.units}));
+    TF_RETURN_IF_ERROR(CheckInput(context, "grad_final_c", {s.batch, s.units}));
   } else {
     TF_RETURN_IF_ERROR(
         CheckInput(context, "previous_h", {s.batch, s.steps, s.units}));
@@ -201,8 +201,8 @@ absl::Status CheckBackward(OpKernelContext* context, Sequence* sequence) {
   for (const char* name : {"grad_last_output", "grad_final_h"}) {
     TF_RETURN_IF_ERROR(CheckInput(context, name, {s.batch, s.units}));
   }
-  TF_RETURN_IF_ERROR(CheckOptionalInput(context, "grad_outputs",
-                                        {s.batch, s.steps, s.units}));
+  TF_RETURN_IF_ERROR(
+      CheckOptionalInput(context, "grad_outputs", {s.batch, s.steps, s.units}));
   return CheckShared(context, s);
 }
 

@@ -1,5 +1,5 @@
-// The arguments of the recurrent ops at run time: attributes, checks, sizes. For
-// the kernels of every cell and device.
+// The arguments of the recurrent ops at run time: attributes, checks, sizes.
+// For the kernels of every cell and device.
 #ifndef TF_ECORNN_CC_KERNELS_ARGUMENTS_H_
 #define TF_ECORNN_CC_KERNELS_ARGUMENTS_H_
 

@@ -31,7 +31,8 @@ struct StorageOf<tensorflow::bfloat16> {
 };
 
 // Pointers into a call's tensors, by argument name. The kernels' registration
-// makes the types right, and CheckStateType that of the cell state. The first failure is kept and ends the rest.
+// makes the types right, and CheckStateType that of the cell state. The first
+// failure is kept and ends the rest.
 class Arguments {
  public:
   explicit Arguments(OpKernelContext* context) : context_(context) {}
@@ -156,8 +157,9 @@ class ForwardCpuOp : public OpKernel {
     a.OptionalOutput("outputs", sequence, &args->outputs);
     // The largest buffer last: TensorFlow's pool gives a request the smallest
     // free piece that holds it, and in this order every step finds the pieces
-    // that the step before gave back. (The largest one first took twice its size
-    // from the system: 8.8 units of B T U at U=256 B=64 T=400 where 6.7 do.)
+    // that the step before gave back. (The largest one first took twice its
+    // size from the system: 8.8 units of B T U at U=256 B=64 T=400 where 6.7
+    // do.)
     a.OptionalOutput("previous_h", sequence, &args->previous_h);
     if (kLstm) {
       a.Output("final_c", state, &args->final_c);
@@ -240,9 +242,9 @@ class BackwardCpuOp : public OpKernel {
   Sequence sequence_;
 };
 
-#define REGISTER_CPU(T, name, kernel, is_lstm)                           \
-  REGISTER_KERNEL_BUILDER(                                               \
-      Name(name).Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),  \
+#define REGISTER_CPU(T, name, kernel, is_lstm)                          \
+  REGISTER_KERNEL_BUILDER(                                              \
+      Name(name).Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
       kernel<StorageOf<T>::Type, is_lstm>)
 
 #define REGISTER_ALL_CPU(T)                                \

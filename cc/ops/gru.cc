@@ -56,7 +56,8 @@ absl::Status GruGradShape(InferenceContext* c) {
 
   int i = 0;
   c->set_output(i++, d.Gates());
-  c->set_output(i++, reset_after ? d.Sequence() : c->MakeShape({0, 0, d.units}));
+  c->set_output(i++,
+                reset_after ? d.Sequence() : c->MakeShape({0, 0, d.units}));
   c->set_output(i++, d.State());
   if (num_biases == 1) c->set_output(i++, c->MakeShape({d.width}));
   if (num_recurrent_biases == 1) c->set_output(i++, c->MakeShape({d.width}));

@@ -3,9 +3,7 @@
 #include "invalid.h"
 #include "tensorflow/core/framework/types.h"
 
-
 namespace ecornn {
-
 
 absl::Status MergeArgument(InferenceContext* c, const char* name,
                            ShapeHandle shape,
@@ -68,10 +66,10 @@ absl::Status CheckStateType(InferenceContext* c) {
                                             ? tensorflow::DT_DOUBLE
                                             : tensorflow::DT_FLOAT;
   if (state_type != computed) {
-    return InvalidArgument("state_type must be ",
-                           tensorflow::DataTypeString(computed), " for T = ",
-                           tensorflow::DataTypeString(type), ", received ",
-                           tensorflow::DataTypeString(state_type));
+    return InvalidArgument(
+        "state_type must be ", tensorflow::DataTypeString(computed),
+        " for T = ", tensorflow::DataTypeString(type), ", received ",
+        tensorflow::DataTypeString(state_type));
   }
   return absl::OkStatus();
 }
@@ -102,8 +100,8 @@ absl::Status SequenceDims::MergeShared() {
   DimensionHandle gate_dim = c->MakeDim(gates);
   TF_RETURN_IF_ERROR(MergeOptionalInput(c, "mask", {&batch, &steps}));
   TF_RETURN_IF_ERROR(MergeOptionalInput(c, "reset", {&batch, &steps}));
-  TF_RETURN_IF_ERROR(MergeOptionalInput(c, "recurrent_dropout",
-                                        {&batch, &gate_dim, &units}));
+  TF_RETURN_IF_ERROR(
+      MergeOptionalInput(c, "recurrent_dropout", {&batch, &gate_dim, &units}));
   return MergeWidth();
 }
 

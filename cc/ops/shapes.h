@@ -16,7 +16,8 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Checks that `shape` is compatible with `dims`, each of which is refined by it.
+// Checks that `shape` is compatible with `dims`, each of which is refined by
+// it.
 absl::Status MergeArgument(InferenceContext* c, const char* name,
                            ShapeHandle shape,
                            const std::vector<DimensionHandle*>& dims);

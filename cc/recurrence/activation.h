@@ -23,9 +23,9 @@ enum class Activation : int {
 };
 
 inline constexpr const char* kActivationNames[] = {
-    "tanh", "sigmoid",  "hard_sigmoid", "hard_tanh",   "relu",
-    "relu6", "leaky_relu", "elu",        "selu",        "softsign",
-    "softplus", "exponential", "linear", "silu",        "gelu",
+    "tanh",     "sigmoid",     "hard_sigmoid", "hard_tanh", "relu",
+    "relu6",    "leaky_relu",  "elu",          "selu",      "softsign",
+    "softplus", "exponential", "linear",       "silu",      "gelu",
 };
 
 inline constexpr int kActivationCount =

@@ -89,16 +89,15 @@ class BackwardPass {
   }
 
   void Place(Arena& arena) {
-    packed_ = arena.template Take<C>(CeilDiv<int64_t>(units_, kLanes) *
-                                     kLanes * depth_);
+    packed_ = arena.template Take<C>(CeilDiv<int64_t>(units_, kLanes) * kLanes *
+                                     depth_);
     grad_z_ = arena.template Take<C>(2 * batch_ * grad_stride_);
-    grad_c_ = arena.template Take<C>(Cell::kHasCellState
-                                         ? batch_ * unit_stride_
-                                         : 0);
+    grad_c_ =
+        arena.template Take<C>(Cell::kHasCellState ? batch_ * unit_stride_ : 0);
     direct_ = arena.template Take<C>(batch_ * unit_stride_);
     pending_ = arena.template Take<C>(batch_ * unit_stride_);
-    bias_groups_ = arena.template Take<C>(
-        WantsBias() ? split_.groups() * bias_width_ : 0);
+    bias_groups_ =
+        arena.template Take<C>(WantsBias() ? split_.groups() * bias_width_ : 0);
     zero_row_ = arena.template Take<C>(depth_);
     row_states_ = arena.template Take<RowState>(batch_);
     step_rows_ = arena.template Take<BackwardRow<S>>(batch_);
@@ -274,8 +273,7 @@ class BackwardPass {
     if (Cell::kSplitCandidate) {
       ZeroRow(args_.grad_candidate + at * units_, units_);
     }
-    if (args_.grad_outputs == nullptr ||
-        args_.sequence.zero_output_for_mask) {
+    if (args_.grad_outputs == nullptr || args_.sequence.zero_output_for_mask) {
       return;
     }
     C* pending = pending_ + row * unit_stride_;
@@ -410,9 +408,9 @@ class BackwardPass {
                                 Lanes lanes) const {
     constexpr bool kLast = kPart == Cell::kParts[kPhase] - 1;
     for (int r = 0; r < count; ++r) {
-      const V grad = kLast ? StateGradient<kPhase>(rows[r], sum[r * stride], u,
-                                                   lanes)
-                           : V{};
+      const V grad =
+          kLast ? StateGradient<kPhase>(rows[r], sum[r * stride], u, lanes)
+                : V{};
       cell_.template Finish<kPhase, kPart>(rows[r], grad, spare[r], u, lanes);
     }
   }

@@ -1,11 +1,12 @@
 // The CPU engine's interface: a whole sequence of a recurrent cell, forward and
-// backward. Knows nothing of TensorFlow: raw pointers, sizes, a team of threads.
+// backward. Knows nothing of TensorFlow: raw pointers, sizes, a team of
+// threads.
 //
 // Notation: B batch rows, T steps, U units, G gates of U units each (LSTM 4: i,
 // f, c, o; GRU 3: z, r, h). S is the storage type, C the type that is computed
 // in. Arrays are dense and row-major. Sequences lie in input time order,
-// whichever way they are processed; `outputs` and its gradient lie in processing
-// order.
+// whichever way they are processed; `outputs` and its gradient lie in
+// processing order.
 #ifndef TF_ECORNN_CC_RECURRENCE_ENGINE_H_
 #define TF_ECORNN_CC_RECURRENCE_ENGINE_H_
 
@@ -21,8 +22,8 @@ namespace ecornn {
 
 enum class CellKind : int {
   kLstm,
-  kGru,             // the reset gate multiplies h before its product
-  kGruResetAfter,   // the reset gate multiplies the product
+  kGru,            // the reset gate multiplies h before its product
+  kGruResetAfter,  // the reset gate multiplies the product
 };
 
 struct Sequence {
@@ -62,7 +63,8 @@ struct ForwardArgs {
   S* final_c;      // (B, U) LSTM
   S* outputs;      // ? (B, T, U)
 
-  // Saved for the backward pass: all of the cell's or none. Zero at masked steps.
+  // Saved for the backward pass: all of the cell's or none. Zero at masked
+  // steps.
   S* gates;       // ? (B, T, GU) may be the memory of gates_x
   S* previous_h;  // ? (B, T, U) state that entered the step
   C* previous_c;  // ? (B, T, U) LSTM
@@ -97,17 +99,17 @@ struct BackwardArgs {
                       // the candidate, the other gates' sides being equal
   S* grad_initial_h;  // (B, U)
   S* grad_initial_c;  // (B, U) LSTM
-  S* grad_bias;            // ? (GU)
+  S* grad_bias;       // ? (GU)
   S* grad_recurrent_bias;  // ? (GU) GRU with reset after
 };
 
-// One instruction set's engine for one storage type. `*_scratch` gives the bytes
-// of 64-byte aligned working memory that the call needs for that team; its
-// contents on entry do not matter.
+// One instruction set's engine for one storage type. `*_scratch` gives the
+// bytes of 64-byte aligned working memory that the call needs for that team;
+// its contents on entry do not matter.
 //
 // Results of a row depend on that row and the weights alone, bit for bit: not
-// on the other rows, the team's size or how rows were split. Gradients of biases
-// sum in an order that depends on B and T only.
+// on the other rows, the team's size or how rows were split. Gradients of
+// biases sum in an order that depends on B and T only.
 template <class S>
 struct Engine {
   size_t (*forward_scratch)(const ForwardArgs<S>& args, int team_size);

@@ -3,7 +3,8 @@
 //
 //   for each step
 //     for each phase of the cell          LSTM: one
-//       for each panel of units           weights of one vector of units, by gate
+//       for each panel of units           weights of one vector of units, by
+//       gate
 //         for each tile of active rows    sums in registers, then the cell
 //
 // The inputs' own product is either ready, or one more sum of each tile.
@@ -112,9 +113,9 @@ class ForwardPass {
   // Where, in packed weights of `depth` rows, phase q's panel p begins: (depth,
   // gates of the phase, lanes).
   C* Panel(C* packed, int64_t depth, int q, int64_t p) const {
-    return packed + depth * kLanes *
-                        (panels() * Cell::kFirstGate[q] +
-                         p * Cell::kGateCount[q]);
+    return packed +
+           depth * kLanes *
+               (panels() * Cell::kFirstGate[q] + p * Cell::kGateCount[q]);
   }
 
   void Pack(int64_t p) {

@@ -1,5 +1,5 @@
-// Sizes shared by the passes: how rows are split, how rows of working memory are
-// laid out, where in the scratch memory each array lies.
+// Sizes shared by the passes: how rows are split, how rows of working memory
+// are laid out, where in the scratch memory each array lies.
 #ifndef TF_ECORNN_CC_RECURRENCE_LAYOUT_H_
 #define TF_ECORNN_CC_RECURRENCE_LAYOUT_H_
 
@@ -32,8 +32,8 @@ constexpr N CeilDiv(N a, N b) {
   return (a + b - 1) / b;
 }
 
-// Elements from one row of working memory to the next: whole cache lines, and no
-// multiple of 1 KiB, which would put the rows of a tile into few cache sets.
+// Elements from one row of working memory to the next: whole cache lines, and
+// no multiple of 1 KiB, which would put the rows of a tile into few cache sets.
 template <class C>
 constexpr int64_t RowStride(int64_t elements) {
   constexpr int64_t kLine = 64 / sizeof(C);
@@ -101,8 +101,9 @@ inline constexpr double kResidentWeights = 640 * 1024;
 inline constexpr double kBlockBytes = 192 * 1024;
 inline constexpr int64_t kSmallestBlock = 4 * kTileRows;
 
-// Into how many blocks of rows to cut a batch. `depth` is the length of a step's
-// product for one row and unit, `bytes_per_row` what a row touches in a step.
+// Into how many blocks of rows to cut a batch. `depth` is the length of a
+// step's product for one row and unit, `bytes_per_row` what a row touches in a
+// step.
 inline int64_t ChooseBlocks(int64_t batch, int64_t steps, int64_t units,
                             int64_t depth, int64_t element_bytes,
                             int64_t bytes_per_row, int team_size) {

@@ -1,5 +1,5 @@
-// The product of a few rows with one panel of packed weights: a tile, whose sums
-// stay in registers until the depth is through.
+// The product of a few rows with one panel of packed weights: a tile, whose
+// sums stay in registers until the depth is through.
 #ifndef TF_ECORNN_CC_RECURRENCE_PRODUCT_H_
 #define TF_ECORNN_CC_RECURRENCE_PRODUCT_H_
 
@@ -50,8 +50,7 @@ void TileProductPerVector(const C* const* a, int64_t operand_stride,
       const V b = Load(panel + v * Simd<C>::kLanes);
 #pragma GCC unroll 6
       for (int r = 0; r < R; ++r) {
-        s[r][v] =
-            Fma(Broadcast(a[r][v * operand_stride + k]), b, s[r][v]);
+        s[r][v] = Fma(Broadcast(a[r][v * operand_stride + k]), b, s[r][v]);
       }
     }
     panel += NV * Simd<C>::kLanes;
@@ -70,23 +69,16 @@ struct Products {
   using Plain = void (*)(const C* const*, int64_t, const C*, V*);
   using PerVector = void (*)(const C* const*, int64_t, int64_t, const C*, V*);
 
-#define ECORNN_ROW(function, R)                             \
-  {                                                         \
-    &function<C, R, 1>, &function<C, R, 2>, &function<C, R, 3>, \
-        &function<C, R, 4>                                  \
-  }
+#define ECORNN_ROW(function, R)                                \
+  {&function<C, R, 1>, &function<C, R, 2>, &function<C, R, 3>, \
+   &function<C, R, 4>}
 #if defined(__AVX512F__)
-#define ECORNN_TABLE(function)                                              \
-  {                                                                         \
-    ECORNN_ROW(function, 1), ECORNN_ROW(function, 2), ECORNN_ROW(function, 3), \
-        ECORNN_ROW(function, 4), ECORNN_ROW(function, 5),                   \
-        ECORNN_ROW(function, 6)                                             \
-  }
+#define ECORNN_TABLE(function)                                                \
+  {ECORNN_ROW(function, 1), ECORNN_ROW(function, 2), ECORNN_ROW(function, 3), \
+   ECORNN_ROW(function, 4), ECORNN_ROW(function, 5), ECORNN_ROW(function, 6)}
 #else
-#define ECORNN_TABLE(function)                                              \
-  {                                                                         \
-    ECORNN_ROW(function, 1), ECORNN_ROW(function, 2), ECORNN_ROW(function, 3) \
-  }
+#define ECORNN_TABLE(function) \
+  {ECORNN_ROW(function, 1), ECORNN_ROW(function, 2), ECORNN_ROW(function, 3)}
 #endif
   static constexpr Plain kPlain[kTileRows][kTileVectors] =
       ECORNN_TABLE(TileProduct);
@@ -96,8 +88,8 @@ struct Products {
 #undef ECORNN_ROW
 };
 
-// Calls tile(first, rows) for runs of at most kTileRows of `count` rows, as even
-// as possible.
+// Calls tile(first, rows) for runs of at most kTileRows of `count` rows, as
+// even as possible.
 template <class F>
 ECORNN_INLINE void ForEachTile(int64_t count, const F& tile) {
   const int64_t tiles = CeilDiv<int64_t>(count, kTileRows);

@@ -78,7 +78,8 @@ ECORNN_INLINE VectorF Broadcast(float x) { return (VectorF)_mm512_set1_ps(x); }
 ECORNN_INLINE VectorD Broadcast(double x) { return (VectorD)_mm512_set1_pd(x); }
 
 // GCC's unmasked forms of some intrinsics read an undefined register, which it
-// then warns of; with every lane chosen the masked ones are the same instruction.
+// then warns of; with every lane chosen the masked ones are the same
+// instruction.
 inline constexpr __mmask16 kAll32 = 0xffff;
 inline constexpr __mmask8 kAll64 = 0xff;
 

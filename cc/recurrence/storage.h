@@ -1,5 +1,6 @@
-// Vectors to and from memory of any storage type. Narrow types round to nearest,
-// ties to even; what is too large becomes infinite, so that loss scaling sees it.
+// Vectors to and from memory of any storage type. Narrow types round to
+// nearest, ties to even; what is too large becomes infinite, so that loss
+// scaling sees it.
 #ifndef TF_ECORNN_CC_RECURRENCE_STORAGE_H_
 #define TF_ECORNN_CC_RECURRENCE_STORAGE_H_
 
@@ -36,9 +37,9 @@ ECORNN_INLINE float Widen(Half x) {
   }
   // Scaling by 2^112 moves the exponent's bias from 15 to 127 and is exact, but
   // denormals may be flushed here: those are integers times 2^-24.
-  const float magnitude =
-      rest < 0x400 ? float(rest) * 0x1p-24f
-                   : FloatOfBits((rest << 13) + (112u << 23));
+  const float magnitude = rest < 0x400
+                              ? float(rest) * 0x1p-24f
+                              : FloatOfBits((rest << 13) + (112u << 23));
   return FloatOfBits(sign | BitsOfFloat(magnitude));
 }
 
@@ -153,8 +154,8 @@ ECORNN_INLINE void Store(BFloat16* p, VectorF v) {
   const VectorI32 bits = (VectorI32)v;
   const VectorI32 rounded = bits + 0x7fff + ((bits >> 16) & 1);
   const VectorI32 quiet = bits | 0x400000;
-  const __m256i chosen = _mm256_srli_epi32(
-      (__m256i)(v == v ? rounded : quiet), 16);
+  const __m256i chosen =
+      _mm256_srli_epi32((__m256i)(v == v ? rounded : quiet), 16);
   _mm_storeu_si128((__m128i*)p,
                    _mm_packus_epi32(_mm256_castsi256_si128(chosen),
                                     _mm256_extracti128_si256(chosen, 1)));

@@ -16,9 +16,10 @@ class Team {
   // How many threads may work at once, the caller among them; at least 1.
   virtual int size() const = 0;
 
-  // Calls task(context, 0) ... task(context, count - 1), each once, in any order
-  // and on any of the team's threads, and returns when all have returned. The
-  // caller works too and never waits for a thread that has not started a task.
+  // Calls task(context, 0) ... task(context, count - 1), each once, in any
+  // order and on any of the team's threads, and returns when all have returned.
+  // The caller works too and never waits for a thread that has not started a
+  // task.
   virtual void Run(int count, Task task, void* context) = 0;
 };
 

@@ -30,8 +30,8 @@ struct ExpConstants<VectorF> {
   static constexpr int kBias = 127;
   static constexpr int kTerms = 6;
   static constexpr float kQ[kTerms] = {
-      0.5000000013457727f,     0.16666666681614256f,  0.04166646500604005f,
-      0.008333310934448869f,   0.001393364103198670f, 0.00019890980869750326f};
+      0.5000000013457727f,   0.16666666681614256f,  0.04166646500604005f,
+      0.008333310934448869f, 0.001393364103198670f, 0.00019890980869750326f};
 };
 
 template <>
@@ -46,18 +46,17 @@ struct ExpConstants<VectorD> {
   static constexpr int kMantissa = 52;
   static constexpr int kBias = 1023;
   static constexpr int kTerms = 11;
-  static constexpr double kQ[kTerms] = {
-      0.5,
-      0.16666666666666670986,
-      0.041666666666666669752,
-      0.008333333333326140884,
-      0.0013888888888883752417,
-      0.00019841269874800491981,
-      0.000024801587325533363819,
-      2.7557255425746434282e-6,
-      2.7557273661348636219e-7,
-      2.5105206373957011116e-8,
-      2.09146793765839351e-9};
+  static constexpr double kQ[kTerms] = {0.5,
+                                        0.16666666666666670986,
+                                        0.041666666666666669752,
+                                        0.008333333333326140884,
+                                        0.0013888888888883752417,
+                                        0.00019841269874800491981,
+                                        0.000024801587325533363819,
+                                        2.7557255425746434282e-6,
+                                        2.7557273661348636219e-7,
+                                        2.5105206373957011116e-8,
+                                        2.09146793765839351e-9};
 };
 
 // exp(x) as scale * (1 + rest): `rest` keeps its relative accuracy at x near 0.
@@ -81,8 +80,8 @@ ECORNN_INLINE ScaledExp<V> SplitExp(V x) {
   V q = Broadcast(K::kQ[K::kTerms - 1]);
 #pragma GCC unroll 16
   for (int i = K::kTerms - 2; i >= 0; --i) q = Fma(q, r, Broadcast(K::kQ[i]));
-  const Bits exponent = ((Bits)shifted << K::kMantissa) +
-                        (Int(K::kBias) << K::kMantissa);
+  const Bits exponent =
+      ((Bits)shifted << K::kMantissa) + (Int(K::kBias) << K::kMantissa);
   return {(V)exponent, Fma(r * r, q, r)};
 }
 

@@ -1,1 +1,1 @@
-"""Parts of the Keras LSTM classification benchmark."""
+"""Parts of the classification examples."""

@@ -7,6 +7,7 @@ sktime package, so nothing is downloaded.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,24 +19,36 @@ SPLIT_SEED = 20
 
 @dataclass(frozen=True)
 class DataSet:
-    """Float32 inputs (cases, steps, features) and labels (cases, 1) of 0 and 1."""
+    """Float32 inputs (cases, steps, features) and labels.
+
+    Labels are float32 (cases, 1) of 0 and 1, or int32 (cases,) class numbers.
+    """
 
     name: str
     x_train: np.ndarray
     y_train: np.ndarray
     x_test: np.ndarray
     y_test: np.ndarray
+    # Steps of the shortest and the longest case, where cases are padded to one length.
+    lengths: tuple[int, int] | None = None
 
-    def describe(self) -> dict[str, int | str]:
+    def describe(self) -> dict[str, Any]:
         """Name and sizes, ready for JSON."""
         cases, timesteps, features = self.x_train.shape
-        return {
+        sizes = {
             "name": self.name,
             "train_cases": cases,
             "test_cases": len(self.x_test),
             "timesteps": timesteps,
             "features": features,
         }
+        return sizes | ({"lengths": self.lengths} if self.lengths else {})
+
+    def title(self) -> str:
+        """Name and sizes in words."""
+        cases, timesteps, features = self.x_train.shape
+        steps = "{} to {}".format(*self.lengths) if self.lengths else timesteps
+        return f"{self.name}: {cases} × {steps} steps × {features}"
 
 
 def load(name: str, samples: int, timesteps: int, features: int) -> DataSet:

@@ -24,8 +24,6 @@ import machine
 from classification.data import DataSet
 from classification.timing import Run, Show
 
-NAMES = {"keras": "keras.layers.LSTM", "ecornn": "tf_ecornn.LSTM"}
-
 
 def progress(console: Console) -> Progress:
     """Bars that cost the training next to nothing: drawn four times a second."""
@@ -44,7 +42,7 @@ def progress(console: Console) -> Progress:
 
 def bar(bars: Progress, name: str, steps: int) -> Show:
     """Adds a bar; returns the function that moves it."""
-    task = bars.add_task(NAMES[name], total=steps, start=False, loss="")
+    task = bars.add_task(name, total=steps, start=False, loss="")
 
     def show(done: int, loss: float | None) -> None:
         if loss is None:
@@ -56,11 +54,11 @@ def bar(bars: Progress, name: str, steps: int) -> Show:
 
 
 def collect(
-    arguments: dict[str, Any], data_set: DataSet, runs: list[Run]
+    example: str, arguments: dict[str, Any], data_set: DataSet, runs: list[Run]
 ) -> dict[str, Any]:
     """Everything there is to tell, ready for JSON."""
     return {
-        "benchmark": "keras_lstm_classification",
+        "benchmark": example,
         "arguments": {
             key: str(value) if isinstance(value, Path) else value
             for key, value in arguments.items()
@@ -122,9 +120,13 @@ def _figures() -> list[tuple[str, str | None, Callable[[Run], str]]]:
     ]
 
 
-def print_tables(console: Console, result: dict[str, Any], runs: list[Run]) -> None:
+def print_tables(
+    console: Console,
+    title: str,
+    comparison: dict[str, Any] | None,
+    runs: list[Run],
+) -> None:
     """Prints the figures and what is needed to read them."""
-    comparison = result["comparison"]
     table = Table()
     table.add_column("")
     for run in runs:
@@ -140,7 +142,7 @@ def print_tables(console: Console, result: dict[str, Any], runs: list[Run]) -> N
             table.add_section()
         table.add_row(*row)
     console.print()
-    console.print(title(result), style="bold", highlight=False)
+    console.print(title, style="bold", highlight=False)
     console.print(table)
     console.print(
         "Total time and time per epoch include the first step, which traces the "
@@ -159,19 +161,8 @@ def print_tables(console: Console, result: dict[str, Any], runs: list[Run]) -> N
     console.print(machine.one_line() + ".", highlight=False)
 
 
-def title(result: dict[str, Any]) -> str:
-    """The run in one line."""
-    data, arguments = result["data"], result["arguments"]
-    return (
-        f"{data['name']}: {data['train_cases']} × {data['timesteps']} steps × "
-        f"{data['features']}, {arguments['units']} units, batch "
-        f"{arguments['batch_size']}, epochs {arguments['epochs']}, "
-        f"{arguments['policy']}"
-    )
-
-
-def plot(path: Path, result: dict[str, Any], runs: list[Run]) -> None:
+def plot(path: Path, title: str, runs: list[Run]) -> None:
     """Draws the learning curves, over epochs and over time, and the times."""
     from classification import figure
 
-    figure.draw(path, title(result), runs)
+    figure.draw(path, title, runs)

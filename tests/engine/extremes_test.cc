@@ -8,7 +8,6 @@
 #include "groups.h"
 #include "problem.h"
 #include "reference.h"
-#include "scalar_activations.h"
 
 namespace ecornn {
 namespace test {

@@ -26,7 +26,7 @@ Activation AnyActivation(Random& random) {
   return static_cast<Activation>(random.Below(kActivationCount));
 }
 
-// The pairs of sizes have no common divisor: a round of kUnitsCount *
+// The two counts have no common divisor: a round of kUnitsCount *
 // kBatchesCount indices has each pair once.
 Spec SweepSpec(int index, Random& random) {
   Spec spec;

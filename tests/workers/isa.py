@@ -8,26 +8,30 @@ import itertools
 import sys
 
 from helpers import DTYPES, check_op
-from problems import draw_problem, draw_tame
+from problems import CELLS, draw_problem, draw_tame
 from reference_activations import ACTIVATIONS
 from tf_ecornn import _library
 
 
 def check_shapes():
-    for dtype in DTYPES:
+    for cell, dtype in itertools.product(CELLS, DTYPES):
         for units, batch in itertools.product(
             (1, 3, 4, 7, 8, 9, 15, 16, 17, 33, 64, 65), (1, 2, 6, 7, 13)
         ):
-            check_op(draw_problem(1, batch, 3, units), dtype)
+            check_op(draw_problem(cell, 1, batch, 3, units), dtype)
         for batch, steps, units in ((37, 3, 130), (1, 20, 150), (200, 2, 24)):
-            check_op(draw_problem(2, batch, steps, units, mask="random"), dtype)
+            check_op(draw_problem(cell, 2, batch, steps, units, mask="random"), dtype)
 
 
 def check_options():
-    for dtype, mask, reset, reverse, zero in itertools.product(
-        DTYPES, ("none", "random", "right", "some_rows_off"), *((False, True),) * 3
+    for cell, dtype, mask, reset, reverse, zero in itertools.product(
+        CELLS,
+        DTYPES,
+        ("none", "random", "right", "some_rows_off"),
+        *((False, True),) * 3,
     ):
         problem = draw_problem(
+            cell,
             3,
             batch=8,
             steps=5,
@@ -43,10 +47,10 @@ def check_options():
 
 
 def check_activations():
-    for dtype, name in itertools.product(DTYPES, ACTIVATIONS):
+    for cell, dtype, name in itertools.product(CELLS, DTYPES, ACTIVATIONS):
         for place in ("activation", "recurrent_activation"):
             problem = draw_tame(
-                4, 3e-5, batch=3, steps=3, units=19, scale=0.3, **{place: name}
+                cell, 4, 3e-5, batch=3, steps=3, units=19, scale=0.3, **{place: name}
             )
             check_op(problem, dtype)
 

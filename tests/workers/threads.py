@@ -6,6 +6,7 @@ pipeline with a private pool and in a constant-folded graph, and compares all of
 them with the single runs.
 """
 
+import itertools
 import sys
 import threading
 
@@ -13,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from helpers import DTYPES, FORWARD, forward_arguments, run_op
-from problems import assert_same_bits, draw_problem
+from problems import CELLS, assert_same_bits, draw_problem
 
 # (rows, steps, units): rows to split, units to split, both, neither.
 SIZES = (
@@ -29,9 +30,9 @@ SIZES = (
 
 
 def problems():
-    for size in SIZES:
-        for mask in ("none", "random"):
-            yield draw_problem(1, *size, mask=mask, dropout=mask == "random")
+    for cell in CELLS:
+        for size, mask in itertools.product(SIZES, ("none", "random")):
+            yield draw_problem(cell, 1, *size, mask=mask, dropout=mask == "random")
 
 
 def single_runs():
@@ -70,29 +71,30 @@ def crowd_of_threads(count=8, rounds=3):
         raise failures[0]
 
 
-def crowd_in_a_graph(copies=24):
+def crowd_in_a_graph(copies=12):
     """Independent ops of one graph, with gradients, on the inter-op pool."""
-    chosen = list(problems())[::3]
+    chosen = list(problems())[::4]
     arguments = [forward_arguments(p, np.float32) for p in chosen]
+    ops = [FORWARD[p.cell] for p in chosen]
 
     @tf.function
     def together(gates, nudge):
         results, gradients = [], []
-        for given, value in zip(arguments, gates, strict=True):
+        for op, given, value in zip(ops, arguments, gates, strict=True):
             for _ in range(copies):
                 with tf.GradientTape() as tape:
                     moved = value + nudge
                     tape.watch(moved)
-                    found = FORWARD(**{**given, "gates_x": moved})
+                    found = op(**{**given, "x": moved})
                     total = tf.reduce_sum(found.outputs[0])
                 results.append(found.outputs[0])
                 gradients.append(tape.gradient(total, moved))
         return results, gradients
 
-    gates = [a["gates_x"] for a in arguments]
+    gates = [a["x"] for a in arguments]
     results, gradients = together(gates, tf.constant(0.0))
-    for number, given in enumerate(arguments):
-        alone = FORWARD(**given).outputs[0]
+    for number, (op, given) in enumerate(zip(ops, arguments, strict=True)):
+        alone = op(**given).outputs[0]
         for copy in range(copies):
             place = number * copies + copy
             assert_same_bits(results[place], alone, "outputs in a crowd")
@@ -103,13 +105,13 @@ def crowd_in_a_graph(copies=24):
 
 def private_pool():
     """A tf.data pipeline brings its own threads."""
-    problem = draw_problem(2, 24, 6, 64)
+    problem = draw_problem("lstm", 2, 24, 6, 64)
     arguments = forward_arguments(problem, np.float32, save=False)
-    expected = FORWARD(**arguments).outputs[0]
+    expected = FORWARD["lstm"](**arguments).outputs[0]
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1
     data = tf.data.Dataset.range(30).map(
-        lambda _: FORWARD(**arguments).outputs[0], num_parallel_calls=4
+        lambda _: FORWARD["lstm"](**arguments).outputs[0], num_parallel_calls=4
     )
     for value in data.with_options(options):
         assert_same_bits(value, expected, "outputs in a pipeline")
@@ -117,12 +119,13 @@ def private_pool():
 
 def constant_folding():
     """A graph of constants is run by the optimizer, on its own threads."""
-    problem = draw_problem(3, 16, 5, 40)
+    problem = draw_problem("gru", 3, 16, 5, 40)
     expected = run_op(problem, np.float32, save=False)["outputs"]
 
     @tf.function
     def constants():
-        return FORWARD(**forward_arguments(problem, np.float32, save=False)).outputs[0]
+        arguments = forward_arguments(problem, np.float32, save=False)
+        return FORWARD["gru"](**arguments).outputs[0]
 
     for _ in range(3):
         assert_same_bits(constants(), expected, "constant folding")

@@ -44,8 +44,8 @@ struct GruForward : ForwardCell<Storage> {
   FunctionPair functions;
 
   // Finishes units [u, u + lanes) of a row from its recurrent sums, of which
-  // part 0 replaces those of z and r by the activated gates, and the products of
-  // x.
+  // part 0 replaces those of z and r by the activated gates, and the products
+  // of x.
   template <int kPhase, int kPart, class Lanes>
   ECORNN_INLINE void Finish(const ForwardRow<S>& row,
                             V (&sum)[kGateCount[kPhase]],
@@ -114,9 +114,8 @@ struct GruForward : ForwardCell<Storage> {
     const V xr = sum[1] + this->InputSide(row, x[1], 1, u, lanes);
     const V z = functions.gate.Apply(xz);
     const V r = functions.gate.Apply(xr);
-    const C* h = row.dropout == nullptr
-                     ? row.h
-                     : row.operands + 2 * this->row_stride;
+    const C* h =
+        row.dropout == nullptr ? row.h : row.operands + 2 * this->row_stride;
     const V operand = r * lanes.Load(h + u);
     lanes.Store(row.work + u, z);
     lanes.Store(row.work + this->row_stride + u, operand);
@@ -129,9 +128,9 @@ struct GruForward : ForwardCell<Storage> {
   }
 
   template <class Lanes>
-  ECORNN_INLINE void FinishCandidate(const ForwardRow<S>& row, const V (&sum)[1],
-                                     const V (&x)[1], int64_t u,
-                                     Lanes lanes) const {
+  ECORNN_INLINE void FinishCandidate(const ForwardRow<S>& row,
+                                     const V (&sum)[1], const V (&x)[1],
+                                     int64_t u, Lanes lanes) const {
     const V xn = sum[0] + this->InputSide(row, x[0], 2, u, lanes);
     const V n = functions.candidate.Apply(xn);
     if (row.gates != nullptr) Save(row.gates, u, xn, n, 2, lanes);

@@ -1,5 +1,6 @@
 // The LSTM cell (Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997,
-// with the forget gate of Gers et al., 2000). Gates in Keras's order i, f, c, o.
+// with the forget gate of Gers et al., 2000). Gates in Keras's order i, f, c,
+// o.
 //
 //   i, f, o = gate(z_i), gate(z_f), gate(z_o)      g = candidate(z_c)
 //   c' = f * c + i * g                             h' = o * candidate(c')
@@ -56,8 +57,7 @@ template <class V, class Functions>
 ECORNN_INLINE V LstmGradient(const Functions& f, const V (&saved)[4],
                              const V (&gates)[4], V c, V next, V squashed,
                              V grad_h, V grad_c, V (&grad)[4]) {
-  const V slope =
-      f.candidate.Slope(f.candidate.Save(next, squashed), squashed);
+  const V slope = f.candidate.Slope(f.candidate.Save(next, squashed), squashed);
   const V total_c = Fma(grad_h * gates[3], slope, grad_c);
   grad[0] = total_c * gates[2] * f.gate.Slope(saved[0], gates[0]);
   grad[1] = total_c * c * f.gate.Slope(saved[1], gates[1]);
@@ -85,8 +85,8 @@ struct LstmForward : ForwardCell<Storage> {
 
   FunctionPair functions;
 
-  // Finishes units [u, u + lanes) of a row from its recurrent sums, which part 0
-  // replaces by the activated gates, and the products of x.
+  // Finishes units [u, u + lanes) of a row from its recurrent sums, which part
+  // 0 replaces by the activated gates, and the products of x.
   template <int kPhase, int kPart, class Lanes>
   ECORNN_INLINE void Finish(const ForwardRow<S>& row, V (&z)[kGates],
                             const V (&x)[kGates], int64_t u,

@@ -1,5 +1,5 @@
-// What a cell sees of one batch row at one step. Pointers that a cell has no use
-// for are null.
+// What a cell sees of one batch row at one step. Pointers that a cell has no
+// use for are null.
 #ifndef TF_ECORNN_CC_RECURRENCE_CELL_ROWS_H_
 #define TF_ECORNN_CC_RECURRENCE_CELL_ROWS_H_
 
@@ -24,7 +24,7 @@ struct ForwardRow {
   S* previous_h;
   C* previous_c;
   S* candidate;
-  const S* dropout;   // (G, U) or null; then h * dropout[g] is gate g's operand:
+  const S* dropout;  // (G, U) or null; then h * dropout[g] is gate g's operand:
   const C* operands;  // (G, stride) the entering ones
   C* operands_next;   // (G, stride) the leaving ones
 };
@@ -33,14 +33,14 @@ template <class S>
 struct BackwardRow {
   using C = ComputeType<S>;
 
-  const S* gates;       // (GU), and (U) each: saved
+  const S* gates;  // (GU), and (U) each: saved
   const S* previous_h;
   const C* previous_c;
   const S* candidate;
-  C* grad_c;              // (U) gradient of the cell state, updated in place
-  S* grad_gates;          // (GU) this step's
-  S* grad_candidate;      // (U)
-  C* grad_z;              // (GU) the recurrent side, for the earlier step's product
+  C* grad_c;          // (U) gradient of the cell state, updated in place
+  S* grad_gates;      // (GU) this step's
+  S* grad_candidate;  // (U)
+  C* grad_z;          // (GU) the recurrent side, for the earlier step's product
   const C* grad_z_later;  // (GU) the later step's, this product's operand
   const C* direct;        // (U) or null: part of the state's gradient
   C* direct_next;         // (U) that part for the earlier step
@@ -81,8 +81,8 @@ struct ForwardCell {
   ECORNN_INLINE V InputSide(const ForwardRow<S>& row, V product, int gate,
                             int64_t u, Lanes lanes) const {
     const int64_t i = gate * units + u;
-    const V side = row.gates_x != nullptr ? lanes.Load(row.gates_x + i)
-                                          : product;
+    const V side =
+        row.gates_x != nullptr ? lanes.Load(row.gates_x + i) : product;
     return side + lanes.Load(bias + i);
   }
 
