@@ -30,7 +30,7 @@ DEMO := build/demo
 .PHONY: help build demo test bench lint format sanitize clean distclean
 
 help:
-	@echo "make demo      train a Keras classifier with the stock LSTM and with ours"
+	@echo "make demo      train Keras classifiers with the stock layers and with ours"
 	@echo "make test      run the tests"
 	@echo "make bench     measure against stock Keras, with and without XLA"
 	@echo "make build     compile the library in place"
@@ -86,6 +86,8 @@ demo: $(STAMPS)/demo build $(STAMPS)/package
 	$(PY) examples/keras_lstm_classification.py --layer both --data synthetic \
 		--samples 937 --timesteps 100 --features 1 --units 1000 --batch-size 100 \
 		--epochs 1 --json $(DEMO)/synthetic.json --plot $(DEMO)/synthetic.png
+	$(PY) examples/japanese_vowels.py --layer both \
+		--json $(DEMO)/japanese_vowels.json --plot $(DEMO)/japanese_vowels.png
 
 test: $(STAMPS)/test build $(STAMPS)/package
 	$(PY) -m pytest $(PYTEST_ARGS)

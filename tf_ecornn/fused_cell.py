@@ -208,6 +208,12 @@ def run(
             "Sequences must have shape (batch, timesteps, features). "
             f"Received shape {sequences.shape}"
         )
+    features = cell.kernel.shape[0]
+    if sequences.shape[2] not in (None, features):
+        raise ValueError(
+            f"{type(cell).__name__} was built for inputs of {features} features. "
+            f"Received inputs of shape {tuple(sequences.shape)}"
+        )
     # Wrappers under another dtype policy hand over other dtypes.
     dtype = cell.compute_dtype
     sequences = tf.cast(sequences, dtype)

@@ -4,7 +4,8 @@
 // Each function is a policy of four parts: Apply(x) is its value y; Save(x, y)
 // is what to keep for the backward pass; Restore(saved) gives y back; and
 // Slope(saved, y) is dy/dx. Most functions keep y and nothing else; silu and
-// gelu are not invertible and keep x. At kinks the slope is TensorFlow's.
+// gelu are not invertible, and hard_tanh's y does not tell its kinks from what
+// lies beyond: they keep x. At kinks the slope is TensorFlow's.
 #ifndef TF_ECORNN_CC_RECURRENCE_ACTIVATION_MATH_H_
 #define TF_ECORNN_CC_RECURRENCE_ACTIVATION_MATH_H_
 
@@ -82,6 +83,13 @@ ECORNN_INLINE V Softplus(V x) {
   return v + Max(V{}, x);
 }
 
+// x where it meets sigmoid(x), which goes no lower than a smallest number: a
+// hugely negative x must not make that large again.
+template <class V>
+ECORNN_INLINE V SiluFactor(V x) {
+  return Max(Broadcast(ExpConstants<V>::kLowest), x);
+}
+
 template <class V>
 __attribute__((noinline)) V ApplyActivation(Activation kind, V x) {
   using C = typename ScalarOf<V>::Type;
@@ -116,7 +124,7 @@ __attribute__((noinline)) V ApplyActivation(Activation kind, V x) {
     case Activation::kExponential:
       return Exp(x);
     case Activation::kSilu:
-      return x * Sigmoid(x);
+      return SiluFactor(x) * Sigmoid(x);
     case Activation::kGelu:
       return x * NormalCdf(x);
     case Activation::kLinear:
@@ -139,7 +147,7 @@ __attribute__((noinline)) V ActivationSlope(Activation kind, V saved, V y) {
     case Activation::kHardSigmoid:
       return ((y > zero) & (y < one)) ? Broadcast(C(1.0 / 6)) : zero;
     case Activation::kHardTanh:
-      return Abs(y) < one ? one : zero;
+      return Abs(saved) <= one ? one : zero;
     case Activation::kRelu:
       return y > zero ? one : zero;
     case Activation::kRelu6:
@@ -161,12 +169,13 @@ __attribute__((noinline)) V ActivationSlope(Activation kind, V saved, V y) {
       return y;
     case Activation::kSilu: {
       const V s = Sigmoid(saved);
-      return s * Fma(saved, one - s, one);
+      return s * Fma(SiluFactor(saved), one - s, one);
     }
     case Activation::kGelu: {
       const V density = ExpClamped(saved * saved * Broadcast(C(-0.5))) *
                         Broadcast(C(kInvSqrt2Pi));
-      return Fma(saved, density, NormalCdf(saved));
+      const V limit = Broadcast(ExpConstants<V>::kHighest);
+      return Fma(Min(limit, Max(-limit, saved)), density, NormalCdf(saved));
     }
     case Activation::kLinear:
       break;
@@ -179,7 +188,8 @@ struct RuntimeFunction {
   Activation kind;
 
   ECORNN_INLINE bool keeps_argument() const {
-    return kind == Activation::kSilu || kind == Activation::kGelu;
+    return kind == Activation::kSilu || kind == Activation::kGelu ||
+           kind == Activation::kHardTanh;
   }
   template <class V>
   ECORNN_INLINE V Apply(V x) const {

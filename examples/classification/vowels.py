@@ -34,8 +34,11 @@ def load(padding: str) -> DataSet:
 
     cases, labels = {}, {}
     for part in ("TRAIN", "TEST"):
-        frames, names = datasets.load_japanese_vowels(split=part, return_type="df-list")
-        cases[part] = [frame.to_numpy() for frame in frames]  # each (steps, features)
+        table, names = datasets.load_japanese_vowels(
+            split=part, return_type="nested_univ"
+        )
+        # A row is a case, a cell the series of one feature; here (steps, features).
+        cases[part] = [np.stack(row, axis=1) for row in table.to_numpy()]
         labels[part] = names.astype("int32") - 1
 
     steps = np.concatenate(cases["TRAIN"])
