@@ -87,7 +87,8 @@ def draw_configuration(seed):
         "states": flag() and not options["stateful"],
         "traced": flag(0.1),
     }
-    sizes = (int(rng.integers(1, 8)), steps, int(rng.integers(1, 7)))
+    # A few rows at least: the error of one alone is a matter of luck.
+    sizes = (int(rng.integers(4, 12)), steps, int(rng.integers(1, 7)))
     return kind, options, sizes, call
 
 
