@@ -180,7 +180,8 @@ def test_batch_or_time_that_only_one_input_has(cell, which):
     for name in input_names(cell, which):
         right = tuple(tensor_of(arguments, name).shape)
         if len(right) == 3:
-            for shape in ((right[1], right[0], right[2]), (0, right[1], right[2])):
+            swapped = (right[1], right[0], right[2])
+            for shape in {swapped, (0, *right[1:])} - {right}:
                 assert_refused(op, with_shape(arguments, name, shape), name)
 
 
