@@ -15,11 +15,8 @@
 namespace ecornn {
 namespace ECORNN_TARGET {
 
-struct TanhFunction {
-  template <class V>
-  ECORNN_INLINE V Apply(V x) const {
-    return Tanh(x);
-  }
+// The part of functions whose y tells all.
+struct KeepsValue {
   template <class V>
   ECORNN_INLINE V Save(V, V y) const {
     return y;
@@ -27,6 +24,13 @@ struct TanhFunction {
   template <class V>
   ECORNN_INLINE V Restore(V saved) const {
     return saved;
+  }
+};
+
+struct TanhFunction : KeepsValue {
+  template <class V>
+  ECORNN_INLINE V Apply(V x) const {
+    return Tanh(x);
   }
   template <class V>
   ECORNN_INLINE V Slope(V, V y) const {
@@ -35,18 +39,10 @@ struct TanhFunction {
   }
 };
 
-struct SigmoidFunction {
+struct SigmoidFunction : KeepsValue {
   template <class V>
   ECORNN_INLINE V Apply(V x) const {
     return Sigmoid(x);
-  }
-  template <class V>
-  ECORNN_INLINE V Save(V, V y) const {
-    return y;
-  }
-  template <class V>
-  ECORNN_INLINE V Restore(V saved) const {
-    return saved;
   }
   template <class V>
   ECORNN_INLINE V Slope(V, V y) const {
