@@ -22,10 +22,16 @@ from problems import MASK_KINDS, draw_mask
 from reference_activations import ACTIVATIONS
 
 MEDIAN_BOUND, WORST_BOUND = 1.0, 3.0
+# Ratios spread by 0.3 about their median, so that the median of a sample of n is
+# off by 0.4 / sqrt(n), twice that at times. It counts until there are many.
+SPREAD, MANY = 0.4, 500
 FLOAT64_TOLERANCE = 1e-10
 # The error of a number that was rounded once: no float32 result can be blamed for
 # it, and where stock's happens to be less, by luck, a ratio to it says nothing.
 ROUNDING = np.finfo(np.float32).eps / 2
+
+
+BOUNDED = {"tanh", "sigmoid", "hard_sigmoid", "hard_tanh", "softsign"}
 
 
 @pytest.fixture
@@ -77,10 +83,10 @@ def draw_configuration(seed):
     # Exponentials of exponentials, and products of unbounded gates, run away: in
     # some step, or in the next call of a stateful layer.
     steps = int(rng.integers(1, 13))
-    if not set(names) <= {"tanh", "sigmoid", "hard_sigmoid", "hard_tanh", "softsign"}:
-        steps = min(steps, 3)
+    if not set(names) <= BOUNDED:
+        steps, options["stateful"] = min(steps, 3), False
     if "exponential" in names:
-        steps, options["stateful"] = 1, False
+        steps = 1
     call = {
         "training": flag(0.7),
         "mask": one_of(*MASK_KINDS),
@@ -100,12 +106,13 @@ def draw_values(seed, options, sizes, state_count, call):
         return (scale * rng.normal(size=shape)).astype(np.float32)
 
     batch, steps, _ = sizes
+    bounded = {options["activation"], options["recurrent_activation"]} <= BOUNDED
     states = [normal(batch, options["units"], scale=0.5) for _ in range(state_count)]
     return {
         "x": normal(*sizes),
         "states": states if call["states"] else None,
         "mask": draw_mask(rng, call["mask"], batch, steps),
-        "weights": functools.partial(normal, scale=0.4),
+        "weights": functools.partial(normal, scale=0.4 if bounded else 0.2),
     }
 
 
@@ -154,7 +161,7 @@ def run_configuration(seed):
         assert (actual is None) == (expected is None), about
         if expected is not None:
             assert actual.shape == expected.shape, about
-            assert np.isfinite(expected).all(), about
+            assert np.abs(expected).max(initial=0.0) < 1e6, f"runs away: {about}"
             bound = tolerance * max(1e-3, np.abs(expected).max(initial=0.0))
             np.testing.assert_allclose(actual, expected, 0, bound, err_msg=about)
     return (
@@ -204,7 +211,8 @@ def test_errors_are_no_larger_than_those_of_stock(request, fused_calls):
         f"{np.median(ratios):.3f}, 90 % {np.quantile(ratios, 0.9):.3f}, worst "
         f"{ratios[worst]:.3f}"
     )
-    assert np.median(ratios) <= MEDIAN_BOUND
+    slack = 2 * SPREAD / count**0.5 if count < MANY else 0.0
+    assert np.median(ratios) <= MEDIAN_BOUND + slack
     assert ratios[worst] <= WORST_BOUND, (
         f"ours {ours[worst]:.3e}, stock {stock[worst]:.3e}, {found[worst][2]}"
     )
