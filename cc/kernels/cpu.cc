@@ -180,6 +180,10 @@ class BackwardCpuOp : public OpKernel {
     OP_REQUIRES_OK(context, ReadAttributes(context, kLstm, &sequence_));
     bool present;
     OP_REQUIRES_OK(context, ReadOptional(context, "num_biases", &present));
+    if (!kLstm) {
+      OP_REQUIRES_OK(context,
+                     ReadOptional(context, "num_recurrent_biases", &present));
+    }
   }
 
   void Compute(OpKernelContext* context) override {
