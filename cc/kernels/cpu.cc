@@ -1,4 +1,5 @@
 // CPU kernels of the recurrent ops: check, allocate, call the engine.
+#include "../ops/invalid.h"
 #include "../recurrence/engine.h"
 #include "arguments.h"
 #include "pool_team.h"
@@ -183,6 +184,9 @@ class BackwardCpuOp : public OpKernel {
     if (!kLstm) {
       OP_REQUIRES_OK(context,
                      ReadOptional(context, "num_recurrent_biases", &present));
+      OP_REQUIRES(
+          context, !present || sequence_.cell != CellKind::kGru,
+          InvalidArgument("recurrent biases go with reset_after alone"));
     }
   }
 
