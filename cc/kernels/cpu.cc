@@ -4,7 +4,6 @@
 #include "arguments.h"
 #include "pool_team.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/register_types.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace ecornn {
