@@ -1,5 +1,6 @@
-// Activation functions on vectors, with the derivative taken from what the
-// forward pass saved.
+// Activation functions, with the derivative taken from what the forward pass
+// saved. V is a vector of the CPU's or, on a GPU, a scalar: the target's own
+// math, vector_math.h or cuda/scalar_math.h, comes first.
 //
 // Each function is a policy of four parts: Apply(x) is its value y; Save(x, y)
 // is what to keep for the backward pass; Restore(saved) gives y back; and
@@ -10,7 +11,7 @@
 #define TF_ECORNN_CC_RECURRENCE_ACTIVATION_MATH_H_
 
 #include "activation.h"
-#include "vector_math.h"
+#include "target.h"
 
 namespace ecornn {
 namespace ECORNN_TARGET {
@@ -56,27 +57,18 @@ inline constexpr double kSeluAlpha = 1.6732632423543772848170429916717;
 inline constexpr double kInvSqrt2 = 0.70710678118654752440;
 inline constexpr double kInvSqrt2Pi = 0.39894228040143267794;
 
-ECORNN_INLINE float ScalarErf(float x) { return __builtin_erff(x); }
-ECORNN_INLINE double ScalarErf(double x) { return __builtin_erf(x); }
-ECORNN_INLINE float ScalarLog1p(float x) { return __builtin_log1pf(x); }
-ECORNN_INLINE double ScalarLog1p(double x) { return __builtin_log1p(x); }
-
 // Phi(x), the normal distribution function; 1 + erf loses digits far to the
 // left, where x * Phi(x) is below what a sum with 1 would keep as well.
 template <class V>
 ECORNN_INLINE V NormalCdf(V x) {
   using C = typename ScalarOf<V>::Type;
-  V v = x * Broadcast(C(kInvSqrt2));
-  for (int i = 0; i < Simd<C>::kLanes; ++i) v[i] = ScalarErf(v[i]);
-  return Fma(v, Broadcast(C(0.5)), Broadcast(C(0.5)));
+  return Fma(Erf(x * Broadcast(C(kInvSqrt2))), Broadcast(C(0.5)),
+             Broadcast(C(0.5)));
 }
 
 template <class V>
 ECORNN_INLINE V Softplus(V x) {
-  using C = typename ScalarOf<V>::Type;
-  V v = ExpClamped(-Abs(x));
-  for (int i = 0; i < Simd<C>::kLanes; ++i) v[i] = ScalarLog1p(v[i]);
-  return v + Max(V{}, x);
+  return Log1p(ExpClamped(-Abs(x))) + Max(V{}, x);
 }
 
 // x where it meets sigmoid(x), which goes no lower than a smallest number: a
@@ -87,7 +79,7 @@ ECORNN_INLINE V SiluFactor(V x) {
 }
 
 template <class V>
-__attribute__((noinline)) V ApplyActivation(Activation kind, V x) {
+ECORNN_OUTLINE V ApplyActivation(Activation kind, V x) {
   using C = typename ScalarOf<V>::Type;
   const V zero = {};
   const V one = Broadcast(C(1));
@@ -131,7 +123,7 @@ __attribute__((noinline)) V ApplyActivation(Activation kind, V x) {
 
 // dy/dx from y, or from x where the function keeps x.
 template <class V>
-__attribute__((noinline)) V ActivationSlope(Activation kind, V saved, V y) {
+ECORNN_OUTLINE V ActivationSlope(Activation kind, V saved, V y) {
   using C = typename ScalarOf<V>::Type;
   const V zero = {};
   const V one = Broadcast(C(1));

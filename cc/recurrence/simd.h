@@ -7,17 +7,13 @@
 #ifndef TF_ECORNN_CC_RECURRENCE_SIMD_H_
 #define TF_ECORNN_CC_RECURRENCE_SIMD_H_
 
-#ifndef ECORNN_TARGET
-#error "define ECORNN_TARGET, the namespace of this instruction set, first"
-#endif
-
 #include <stdint.h>
+
+#include "target.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
-
-#define ECORNN_INLINE inline __attribute__((always_inline))
 
 namespace ecornn {
 namespace ECORNN_TARGET {

@@ -1,4 +1,4 @@
-// exp, tanh and sigmoid on vectors.
+// exp, tanh and sigmoid on vectors; erf and log1p lane by lane.
 //
 // exp(x) = 2^n * exp(r) with n = round(x / ln 2), |r| <= ln(2) / 2 and ln 2
 // split in two (Cody and Waite, "Software Manual for the Elementary
@@ -146,6 +146,25 @@ ECORNN_INLINE V Tanh(V x) {
   using C = typename ScalarOf<V>::Type;
   const V m = Expm1Negative(Broadcast(C(-2)) * Abs(x));
   return CopySign(m * Reciprocal(Broadcast(C(2)) + m), x);
+}
+
+ECORNN_INLINE float ScalarErf(float x) { return __builtin_erff(x); }
+ECORNN_INLINE double ScalarErf(double x) { return __builtin_erf(x); }
+ECORNN_INLINE float ScalarLog1p(float x) { return __builtin_log1pf(x); }
+ECORNN_INLINE double ScalarLog1p(double x) { return __builtin_log1p(x); }
+
+template <class V>
+ECORNN_INLINE V Erf(V x) {
+  using C = typename ScalarOf<V>::Type;
+  for (int i = 0; i < Simd<C>::kLanes; ++i) x[i] = ScalarErf(x[i]);
+  return x;
+}
+
+template <class V>
+ECORNN_INLINE V Log1p(V x) {
+  using C = typename ScalarOf<V>::Type;
+  for (int i = 0; i < Simd<C>::kLanes; ++i) x[i] = ScalarLog1p(x[i]);
+  return x;
 }
 
 }  // namespace ECORNN_TARGET

@@ -1,28 +1,15 @@
-// The GRU cell (Cho et al., "Learning Phrase Representations using RNN
-// Encoder-Decoder for Statistical Machine Translation", 2014). Gates in Keras's
-// order z, r, h; x_g and s_g are gate g's input side and recurrent sum.
-//
-//   z, r = gate(x_z + s_z), gate(x_r + s_r)
-//   reset after:  n = candidate(x_n + r * s_n)     s_n = h U_n + its bias
-//   else:         n = candidate(x_n + s_n)         s_n = (r * h) U_n
-//   h' = z * h + (1 - z) * n
-//
-// "Reset after" is the form of cuDNN and of Keras's default; it keeps the
-// recurrent product independent of r.
+// The GRU cell in the CPU engine's passes; gru_math.h has its formulas.
 #ifndef TF_ECORNN_CC_RECURRENCE_CELL_GRU_H_
 #define TF_ECORNN_CC_RECURRENCE_CELL_GRU_H_
 
-#include "../activation_math.h"
+// The target's own math, before what is written on it.
+#include "../vector_math.h"
+
+#include "gru_math.h"
 #include "rows.h"
 
 namespace ecornn {
 namespace ECORNN_TARGET {
-
-// h' = n + z (h - n): one rounding less than the sum of two products.
-template <class V>
-ECORNN_INLINE V GruBlend(V z, V h, V n) {
-  return Fma(z, h - n, n);
-}
 
 // The cell in the CPU engine's forward pass.
 template <class Storage, class FunctionPair, bool kResetAfter>
@@ -184,19 +171,16 @@ struct GruBackward : BackwardCell<Storage> {
   template <class Lanes>
   ECORNN_INLINE void FinishState(const BackwardRow<S>& row, V grad_h, int64_t u,
                                  Lanes lanes) const {
-    const V saved_z = Saved(row, 0, u, lanes);
-    const V saved_n = Saved(row, 2, u, lanes);
-    const V z = functions.gate.Restore(saved_z);
-    const V n = functions.candidate.Restore(saved_n);
-    const V h = lanes.Load(row.previous_h + u);
-    const V grad_z = grad_h * (h - n) * functions.gate.Slope(saved_z, z);
-    const V grad_n =
-        Fma(-z, grad_h, grad_h) * functions.candidate.Slope(saved_n, n);
+    V grad_z;
+    V grad_n;
+    const V direct = GruStateGradient(
+        functions, Saved(row, 0, u, lanes), Saved(row, 2, u, lanes),
+        lanes.Load(row.previous_h + u), grad_h, grad_z, grad_n);
     if (kResetAfter) {
       const V saved_r = Saved(row, 1, u, lanes);
       const V r = functions.gate.Restore(saved_r);
-      const V grad_r = grad_n * lanes.Load(row.candidate + u) *
-                       functions.gate.Slope(saved_r, r);
+      const V grad_r = GruResetGradient(functions, saved_r, r,
+                                        lanes.Load(row.candidate + u), grad_n);
       const V recurrent = grad_n * r;
       this->StoreGradient(row, 1, u, grad_r, lanes);
       this->StoreInputGradient(row, 2, u, grad_n, lanes);
@@ -207,7 +191,7 @@ struct GruBackward : BackwardCell<Storage> {
       this->StoreGradient(row, 2, u, grad_n, lanes);
     }
     this->StoreGradient(row, 0, u, grad_z, lanes);
-    lanes.Store(row.direct_next + u, grad_h * z);
+    lanes.Store(row.direct_next + u, direct);
   }
 
   // From the gradient of r * h, h with its dropout.
@@ -219,8 +203,8 @@ struct GruBackward : BackwardCell<Storage> {
     }
     const V saved_r = Saved(row, 1, u, lanes);
     const V r = functions.gate.Restore(saved_r);
-    const V grad_r = grad * lanes.Load(row.previous_h + u) *
-                     functions.gate.Slope(saved_r, r);
+    const V grad_r = GruResetGradient(functions, saved_r, r,
+                                      lanes.Load(row.previous_h + u), grad);
     this->StoreGradient(row, 1, u, grad_r, lanes);
     lanes.Store(row.direct_next + u,
                 Fma(grad, r, lanes.Load(row.direct_next + u)));

@@ -1,0 +1,29 @@
+// The body of a unit: one tile type's engine, forward or backward.
+#ifndef TF_ECORNN_CUDA_DEFINE_UNIT_H_
+#define TF_ECORNN_CUDA_DEFINE_UNIT_H_
+
+#include "unit.h"
+
+#define ECORNN_DEFINE_UNIT(Direction, S, kTensorFloat32, Tile)         \
+  namespace ecornn {                                                   \
+  namespace cuda {                                                     \
+  template <>                                                          \
+  Error Direction##Engine<S, kTensorFloat32>::Scratch(                 \
+      const Direction##Args<S>& args, const Device& device, Path path, \
+      size_t* bytes) {                                                 \
+    return With##Direction<Tile>(args.sequence.cell, [&](auto unit) {  \
+      return unit.Scratch(args, device, path, bytes);                  \
+    });                                                                \
+  }                                                                    \
+  template <>                                                          \
+  Error Direction##Engine<S, kTensorFloat32>::Run(                     \
+      const Direction##Args<S>& args, const Device& device, Path path, \
+      void* scratch, Stream stream) {                                  \
+    return With##Direction<Tile>(args.sequence.cell, [&](auto unit) {  \
+      return unit.Run(args, device, path, scratch, stream);            \
+    });                                                                \
+  }                                                                    \
+  }                                                                    \
+  }
+
+#endif  // TF_ECORNN_CUDA_DEFINE_UNIT_H_
