@@ -130,8 +130,7 @@ class Block {
   // --- The product --------------------------------------------------------
 
   // Adds to the sums of gates [kFirst, kFirst + kCount) the products of their
-  // weights with one operand (chunks, rows, 16), row by row; `skipped` says
-  // which marks make a row's operand zero.
+  // weights with one operand (chunks, rows, 16); see UsedRows().
   template <int kFirst, int kCount>
   ECORNN_DEVICE void Multiply(int slice, int row_tile,
                               Pointer<const Operand> operand,
@@ -185,7 +184,8 @@ class Block {
   ECORNN_DEVICE C AddParts(int gate) const {
     const int warps = plan_.chunks < kWarps ? plan_.chunks : kWarps;
     C sum = C(0);
-    for (int w = 0; w < warps; ++w) {
+    ECORNN_UNROLL for (int w = 0; w < kWarps; ++w) {
+      if (w >= warps) continue;
       sum += Parts()[(w * kGates + gate) * kTileSums + ThreadIndex()];
     }
     return sum;

@@ -53,7 +53,7 @@ ECORNN_DEVICE Pointer<T> Global(T* data, int64_t count) {
 // is a multiple of 16.
 template <class T>
 ECORNN_DEVICE Pointer<T> Shared(size_t offset, int64_t count) {
-  extern __shared__ __align__(16) unsigned char ecornn_shared[];
+  extern __shared__ __align__(128) unsigned char ecornn_shared[];
   (void)count;
   return reinterpret_cast<T*>(ecornn_shared + offset);
 }
@@ -84,12 +84,6 @@ template <class T>
 ECORNN_DEVICE void StoreVector(Pointer<T> to, Vector16 v) {
   *reinterpret_cast<uint4*>(to) =
       make_uint4(v.words[0], v.words[1], v.words[2], v.words[3]);
-}
-
-// Asks for a line of global memory that will be read soon.
-template <class T>
-ECORNN_DEVICE void PrefetchL2(Pointer<const T> p) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
 // --- Threads ------------------------------------------------------------
