@@ -53,7 +53,8 @@ class Block {
     if (!plan_.persistent) return;
     const int64_t first =
         (int64_t{first_slice_} * plan_.chunks + kept_chunks()) * kChunkWeights;
-    const int64_t count = shared_chunks() * kChunkWeights;
+    const int64_t count =
+        shared_chunks() * kChunkWeights + Tile::kWeightPadding;
     const Pointer<Operand> shared = SharedWeights();
     constexpr int kWidth = kVectorBytes / static_cast<int>(sizeof(Operand));
     for (int64_t i = ThreadIndex() * kWidth; i < count;
@@ -177,16 +178,18 @@ class Block {
   template <int kFirst, int kCount>
   ECORNN_DEVICE void StoreParts(const Sums* sums) const {
     ECORNN_UNROLL for (int g = kFirst; g < kFirst + kCount; ++g) {
-      sums[g].Store(Parts() + (Warp() * kGates + g) * kTileSums);
+      sums[g].Store(Parts() + (Warp() * kGates + g) * kPartElements);
     }
   }
   // This thread's sum.
   ECORNN_DEVICE C AddParts(int gate) const {
     const int warps = plan_.chunks < kWarps ? plan_.chunks : kWarps;
+    const int part = ThreadIndex() / Tile::kUnits * Tile::kPartStride +
+                     ThreadIndex() % Tile::kUnits;
     C sum = C(0);
     ECORNN_UNROLL for (int w = 0; w < kWarps; ++w) {
       if (w >= warps) continue;
-      sum += Parts()[(w * kGates + gate) * kTileSums + ThreadIndex()];
+      sum += Parts()[(w * kGates + gate) * kPartElements + part];
     }
     return sum;
   }
@@ -238,6 +241,7 @@ class Block {
  private:
   static constexpr int kGateWeights = Tile::kUnits * kChunkDepth;
   static constexpr int kChunkWeights = kGates * kGateWeights;
+  static constexpr int kPartElements = Tile::kRows * Tile::kPartStride;
   // Vectors of one staged row, and those of a stage that one lane carries.
   static constexpr int kRowVectors =
       kChunkDepth * static_cast<int>(sizeof(Operand)) / kVectorBytes;
@@ -265,7 +269,7 @@ class Block {
     return Shared<Operand>(0, kWarps * kElements) + Warp() * kElements;
   }
   ECORNN_DEVICE Pointer<C> Parts() const {
-    return Shared<C>(plan_.shared_parts, kWarps * kGates * kTileSums);
+    return Shared<C>(plan_.shared_parts, kWarps * kGates * kPartElements);
   }
   ECORNN_DEVICE Pointer<unsigned char> Marks() const {
     return Shared<unsigned char>(plan_.shared_marks, rows());
@@ -281,13 +285,15 @@ class Block {
     return int64_t{slices()} * plan_.chunks - kept_chunks();
   }
   ECORNN_DEVICE Pointer<Operand> SharedWeights() const {
-    return Shared<Operand>(plan_.shared_weights,
-                           shared_chunks() * kChunkWeights);
+    return Shared<Operand>(
+        plan_.shared_weights,
+        shared_chunks() * kChunkWeights + Tile::kWeightPadding);
   }
   ECORNN_DEVICE Pointer<const Operand> GlobalWeights() const {
     return Global<const Operand>(
         ScratchAt<Operand>(plan_.weights),
-        int64_t{plan_.unit_slices} * plan_.chunks * kChunkWeights);
+        int64_t{plan_.unit_slices} * plan_.chunks * kChunkWeights +
+            Tile::kWeightPadding);
   }
   ECORNN_DEVICE Pointer<const Operand> WeightsOf(int slice, int chunk) const {
     if (plan_.persistent) {

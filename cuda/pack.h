@@ -30,8 +30,11 @@ ECORNN_KERNEL PackWeights(
         args.unit_slices * args.chunks * args.gates * kTileWeights;
     const auto from =
         Global(args.weights, args.depth * args.units * args.gates);
-    const auto to = Global(args.packed, count);
+    const auto to = Global(args.packed, count + Tile::kWeightPadding);
     const int64_t stride = BlockCount() * ThreadCount();
+    if (BlockIndex() == 0 && ThreadIndex() < Tile::kWeightPadding) {
+      to[count + ThreadIndex()] = Tile::ToOperand(typename Tile::C(0));
+    }
     for (int64_t i = BlockIndex() * ThreadCount() + ThreadIndex(); i < count;
          i += stride) {
       const int64_t tile = i / kTileWeights;

@@ -33,7 +33,8 @@ void PlaceShared(const PlanRequest& r, Plan* p) {
   Pieces pieces;
   pieces.Take(kWarps * r.tile_rows * StageStride(r.operand_bytes),
               r.operand_bytes);
-  p->shared_parts = pieces.Take(kWarps * r.gates * kTileSums, r.compute_bytes);
+  p->shared_parts = pieces.Take(kWarps * r.gates * r.tile_rows * r.part_stride,
+                                r.compute_bytes);
   p->shared_marks = pieces.Take(int64_t{p->row_tiles} * r.tile_rows, 1);
   if (p->persistent) {
     p->shared_states =
@@ -42,7 +43,8 @@ void PlaceShared(const PlanRequest& r, Plan* p) {
     const int64_t chunks =
         int64_t{p->group} * p->chunks - std::min(p->chunks, r.kept_chunks);
     p->shared_weights = pieces.Take(
-        chunks * r.gates * r.tile_units * kChunkDepth, r.operand_bytes);
+        chunks * r.gates * r.tile_units * kChunkDepth + r.weight_padding,
+        r.operand_bytes);
   }
   p->shared_bytes = pieces.used();
 }
@@ -52,7 +54,8 @@ void PlaceScratch(const PlanRequest& r, Plan* p) {
   const int64_t operand = rows * p->chunks * kChunkDepth;
   Pieces pieces;
   p->weights = pieces.Take(int64_t{p->unit_slices} * p->chunks * r.gates *
-                               r.tile_units * kChunkDepth,
+                                   r.tile_units * kChunkDepth +
+                               r.weight_padding,
                            r.operand_bytes);
   p->exchange = pieces.Take(2 * r.operands * operand, r.operand_bytes);
   p->inner_exchange = pieces.Take(r.inner_operands * operand, r.operand_bytes);

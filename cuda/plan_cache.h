@@ -33,7 +33,7 @@ class PlanCache {
 
  private:
   static constexpr size_t kMost = 1024;
-  using Key = std::array<int64_t, 19>;
+  using Key = std::array<int64_t, 21>;
 
   static Key KeyOf(const PlanRequest& r, const Device& d, Path path) {
     return {r.batch,
@@ -46,6 +46,8 @@ class PlanCache {
             r.tile_units,
             r.tile_rows,
             r.kept_chunks,
+            r.part_stride,
+            r.weight_padding,
             r.operand_bytes,
             r.compute_bytes,
             d.ordinal,

@@ -26,7 +26,7 @@ template <class Tile>
 constexpr size_t ProjectSharedBytes() {
   return kWarps * (Tile::kRows * kStageStride<typename Tile::Operand> *
                        sizeof(typename Tile::Operand) +
-                   kTileSums * sizeof(typename Tile::C));
+                   Tile::kRows * Tile::kPartStride * sizeof(typename Tile::C));
 }
 
 template <class Tile, int kGates>
@@ -73,6 +73,7 @@ class Projection {
  private:
   static constexpr int kGateWeights = Tile::kUnits * kChunkDepth;
   static constexpr int kStageElements = Tile::kRows * kStageStride<Operand>;
+  static constexpr int kPartElements = Tile::kRows * Tile::kPartStride;
 
   ECORNN_DEVICE static int Warp() { return ThreadIndex() / kWarpLanes; }
   ECORNN_DEVICE static int Lane() { return ThreadIndex() % kWarpLanes; }
@@ -82,8 +83,8 @@ class Projection {
   }
   ECORNN_DEVICE static Pointer<C> Parts() {
     return Shared<C>(kWarps * kStageElements * sizeof(Operand),
-                     kWarps * kTileSums) +
-           Warp() * kTileSums;
+                     kWarps * kPartElements) +
+           Warp() * kPartElements;
   }
 
   ECORNN_DEVICE void PutOnStage(int64_t first_row, int64_t first_feature) {
@@ -106,8 +107,8 @@ class Projection {
       const int64_t row = first_row + i / Tile::kUnits;
       const int64_t unit = slice * Tile::kUnits + i % Tile::kUnits;
       if (row < args_.rows && unit < args_.units) {
-        to[(row * kGates + gate) * args_.units + unit] =
-            Narrow<S>(C(Parts()[i]));
+        to[(row * kGates + gate) * args_.units + unit] = Narrow<S>(C(
+            Parts()[i / Tile::kUnits * Tile::kPartStride + i % Tile::kUnits]));
       }
     }
   }

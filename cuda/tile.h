@@ -8,7 +8,9 @@
 // Each tile type says: S what the arrays hold, C what is computed in, Operand
 // what is multiplied; kUnits and kRows; kKept, how many chunks of weights a
 // warp keeps in registers; kAhead, how many chunks of rows it fetches at once
-// (32 registers' worth); kAvailable, whether the target has it.
+// (32 registers' worth); kAvailable, whether the target has it; kPartStride,
+// how far apart the rows of stored sums lie; kWeightPadding, how many weights
+// beyond a tile's own are read.
 #ifndef TF_ECORNN_CUDA_TILE_H_
 #define TF_ECORNN_CUDA_TILE_H_
 
@@ -37,6 +39,8 @@ struct MultiplyAddTile {
   static constexpr int kKept = 0;
   static constexpr int kAhead = 8 / static_cast<int>(sizeof(S));
   static constexpr bool kAvailable = true;
+  static constexpr int kPartStride = kUnits;
+  static constexpr int kWeightPadding = 0;
   static constexpr int kLaneUnits = 2;
   static constexpr int kLaneRows = 4;
 
@@ -130,6 +134,8 @@ struct NarrowTensorTile {
   static constexpr int kKept = 2;
   static constexpr int kAhead = 4;
   static constexpr bool kAvailable = true;
+  static constexpr int kPartStride = kUnits;
+  static constexpr int kWeightPadding = 0;
 
   struct Weights {
     ECORNN_DEVICE void Load(Pointer<const Operand> from) {
@@ -173,19 +179,27 @@ struct NarrowTensorTile {
   ECORNN_DEVICE static Operand ToOperand(float x) { return Narrow<S>(x); }
 };
 
-// float32 with operands rounded to TF32: 16 units by 16 rows, 8 deep.
+// float32 with operands rounded to TF32: 8 units by 32 rows. The tensor cores
+// take 16 by 16, 8 deep: the rows are two halves, and what lies behind the
+// weights' 8 units is multiplied as well, into sums that nobody reads. A tile
+// of 16 units would not do that, but occupy half as many multiprocessors: the
+// weights of large layers would not fit.
 #if ECORNN_HAS_AMPERE_TILES
 struct TensorFloat32Tile {
   using S = float;
   using C = float;
   using Operand = float;
-  static constexpr int kUnits = 16;
-  static constexpr int kRows = 16;
-  static constexpr int kKept = 1;
-  static constexpr int kAhead = 4;
+  static constexpr int kUnits = 8;
+  static constexpr int kRows = 32;
+  static constexpr int kKept = 0;
+  static constexpr int kAhead = 2;
+  static constexpr bool kAvailable = true;
+  static constexpr int kPartStride = 16;
+  static constexpr int kWeightPadding = kUnits * kChunkDepth;
+  static constexpr int kSide = 16;
   static constexpr int kDepth = 8;
   static constexpr int kDepths = kChunkDepth / kDepth;
-  static constexpr bool kAvailable = true;
+  static constexpr int kHalves = kRows / kSide;
 
   struct Weights {
     ECORNN_DEVICE void Load(Pointer<const float> from) {
@@ -193,40 +207,54 @@ struct TensorFloat32Tile {
         wmma::load_matrix_sync(fragments[i], from + i * kDepth, kChunkDepth);
       }
     }
-    wmma::fragment<wmma::matrix_a, kUnits, kRows, kDepth, wmma::precision::tf32,
+    wmma::fragment<wmma::matrix_a, kSide, kSide, kDepth, wmma::precision::tf32,
                    wmma::row_major>
         fragments[kDepths];
   };
   struct Rows {
     ECORNN_DEVICE void Load(Pointer<const float> from) {
-      ECORNN_UNROLL for (int i = 0; i < kDepths; ++i) {
-        wmma::load_matrix_sync(fragments[i], from + i * kDepth,
+      ECORNN_UNROLL for (int i = 0; i < kDepths * kHalves; ++i) {
+        wmma::load_matrix_sync(fragments[i],
+                               from +
+                                   i / kDepths * kSide * kStageStride<float> +
+                                   i % kDepths * kDepth,
                                kStageStride<float>);
       }
     }
-    wmma::fragment<wmma::matrix_b, kUnits, kRows, kDepth, wmma::precision::tf32,
+    wmma::fragment<wmma::matrix_b, kSide, kSide, kDepth, wmma::precision::tf32,
                    wmma::col_major>
-        fragments[kDepths];
+        fragments[kDepths * kHalves];
   };
   struct Sums {
-    ECORNN_DEVICE void Clear() { wmma::fill_fragment(fragment, 0.0f); }
-    ECORNN_DEVICE void Add(const Sums& other) {
-      ECORNN_UNROLL for (int i = 0; i < fragment.num_elements; ++i) {
-        fragment.x[i] += other.fragment.x[i];
+    ECORNN_DEVICE void Clear() {
+      ECORNN_UNROLL for (int h = 0; h < kHalves; ++h) {
+        wmma::fill_fragment(fragments[h], 0.0f);
       }
     }
-    // To (rows, units).
-    ECORNN_DEVICE void Store(Pointer<float> to) const {
-      wmma::store_matrix_sync(to, fragment, kUnits, wmma::mem_col_major);
+    ECORNN_DEVICE void Add(const Sums& other) {
+      ECORNN_UNROLL for (int h = 0; h < kHalves; ++h) {
+        ECORNN_UNROLL for (int i = 0; i < fragments[h].num_elements; ++i) {
+          fragments[h].x[i] += other.fragments[h].x[i];
+        }
+      }
     }
-    wmma::fragment<wmma::accumulator, kUnits, kRows, kDepth, float> fragment;
+    // To (rows, part stride).
+    ECORNN_DEVICE void Store(Pointer<float> to) const {
+      ECORNN_UNROLL for (int h = 0; h < kHalves; ++h) {
+        wmma::store_matrix_sync(to + h * kSide * kPartStride, fragments[h],
+                                kPartStride, wmma::mem_col_major);
+      }
+    }
+    wmma::fragment<wmma::accumulator, kSide, kSide, kDepth, float>
+        fragments[kHalves];
   };
 
   ECORNN_DEVICE static void MultiplyAdd(Sums& sums, const Weights& weights,
                                         const Rows& rows) {
-    ECORNN_UNROLL for (int i = 0; i < kDepths; ++i) {
-      wmma::mma_sync(sums.fragment, weights.fragments[i], rows.fragments[i],
-                     sums.fragment);
+    ECORNN_UNROLL for (int i = 0; i < kDepths * kHalves; ++i) {
+      auto& sum = sums.fragments[i / kDepths];
+      wmma::mma_sync(sum, weights.fragments[i % kDepths], rows.fragments[i],
+                     sum);
     }
   }
   ECORNN_DEVICE static float ToOperand(float x) {

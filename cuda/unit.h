@@ -68,6 +68,8 @@ class PassUnit {
     request.tile_units = Tile::kUnits;
     request.tile_rows = Tile::kRows;
     request.kept_chunks = Tile::kKept * kWarps;
+    request.part_stride = Tile::kPartStride;
+    request.weight_padding = Tile::kWeightPadding;
     request.operand_bytes = sizeof(Operand);
     request.compute_bytes = sizeof(C);
     static PlanCache cache;
@@ -80,14 +82,15 @@ class PassUnit {
         plan);
   }
 
-  // Packs (depth, gates * units), or transposed, to `packed`.
+  // Packs (depth, gates * units), or transposed, to `packed`. Without a depth
+  // there is nothing but the padding.
   template <bool kTransposed>
   static void Pack(const S* weights, int64_t depth, int64_t units,
                    int64_t unit_slices, Operand* packed, Launches* launches) {
     const int64_t chunks = Blocks(depth, kChunkDepth);
     const int64_t count =
         unit_slices * chunks * kGates * Tile::kUnits * kChunkDepth;
-    if (count == 0) return;
+    if (count == 0) return;  // no features
     constexpr int64_t kMostBlocks = 4096;
     const int64_t blocks = Blocks(count, kBlockThreads);
     launches->Run(
@@ -186,8 +189,10 @@ class ForwardUnit : public PassUnit<ForwardPass<Cell, Tile>> {
     if (args.kernel == nullptr) return 0;
     layout->kernel = layout->bytes;
     layout->bytes +=
-        Rounded(layout->plan.unit_slices * Blocks(args.features, kChunkDepth) *
-                Base::kGates * Tile::kUnits * kChunkDepth * sizeof(Operand));
+        Rounded((layout->plan.unit_slices * Blocks(args.features, kChunkDepth) *
+                     Base::kGates * Tile::kUnits * kChunkDepth +
+                 Tile::kWeightPadding) *
+                sizeof(Operand));
     layout->projected = layout->bytes;
     if (args.gates == nullptr) {
       const Sequence& s = args.sequence;

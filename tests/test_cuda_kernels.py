@@ -111,19 +111,18 @@ def test_twenty_steps(engine, cell, dtype, path):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("cell", CELLS)
 def test_sizes(engine, cell, dtype, path):
-    """Around a tile's units (8, 16), its rows (16, 32), and a chunk (16)."""
+    """Around a tile's units (8), its rows (32), and a chunk (16)."""
     for batch, units in ((1, 1), (2, 7), (15, 8), (17, 16), (33, 9), (3, 37), (1, 65)):
         problem = draw_problem(cell, 2, batch=batch, steps=3, units=units)
         # A few numbers may all be small where what they are the sum of is not.
         check(engine, problem, dtype, path, least=1.0)
 
 
-@pytest.mark.parametrize(("dtype", "units"), (("float16", 264), ("tf32", 132)))
 @pytest.mark.parametrize("cell", CELLS)
-def test_more_weights_than_registers_keep(engine, cell, dtype, units):
-    problem = draw_problem(cell, 3, batch=2, steps=2, units=units)
+def test_more_weights_than_registers_keep(engine, cell):
+    problem = draw_problem(cell, 3, batch=2, steps=2, units=264)
     for path in ("steps", "persistent"):
-        check(engine, problem, dtype, path)
+        check(engine, problem, "float16", path)
 
 
 @pytest.mark.parametrize("path", ("steps", "persistent"))

@@ -10,7 +10,7 @@ from cuda_calls import A100, H200, T4
 
 _REQUEST = (
     "batch units gates operands states tile_units tile_rows kept_chunks "
-    "operand_bytes compute_bytes multiprocessors shared_per_block "
+    "part_stride weight_padding operand_bytes compute_bytes multiprocessors shared_per_block "
     "shared_per_multiprocessor most_resident cooperative path"
 ).split()
 _RESULT = (
@@ -28,10 +28,17 @@ HALF = {
     "tile_units": 8,
     "tile_rows": 32,
     "kept_chunks": 16,
+    "part_stride": 8,
+    "weight_padding": 0,
     "operand_bytes": 2,
     "compute_bytes": 4,
 }
-TF32 = HALF | {"tile_units": 16, "tile_rows": 16, "kept_chunks": 8, "operand_bytes": 4}
+TF32 = HALF | {
+    "kept_chunks": 0,
+    "part_stride": 16,
+    "weight_padding": 128,
+    "operand_bytes": 4,
+}
 FLOAT = HALF | {"kept_chunks": 0, "operand_bytes": 4}
 
 
@@ -66,7 +73,7 @@ def plan(engine, device, shape, batch, units, path="choose", resident=1):
         (H200, HALF, 128, 256),
         (H200, HALF, 64, 128),
         (H200, HALF, 32, 1536),
-        (H200, TF32, 100, 768),
+        (H200, TF32, 100, 1000),
         (H200, FLOAT, 100, 1000),
         (H200, FLOAT, 64, 512),
         (A100, HALF, 32, 1000),

@@ -251,6 +251,8 @@ int ecornn_cuda_plan(const EcornnPlanRequest* r, EcornnPlanResult* result) {
   request.tile_units = static_cast<int>(r->tile_units);
   request.tile_rows = static_cast<int>(r->tile_rows);
   request.kept_chunks = static_cast<int>(r->kept_chunks);
+  request.part_stride = static_cast<int>(r->part_stride);
+  request.weight_padding = static_cast<int>(r->weight_padding);
   request.operand_bytes = static_cast<int>(r->operand_bytes);
   request.compute_bytes = static_cast<int>(r->compute_bytes);
   Device device = {};

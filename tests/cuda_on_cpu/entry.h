@@ -110,6 +110,8 @@ struct EcornnPlanRequest {
   int64_t tile_units;
   int64_t tile_rows;
   int64_t kept_chunks;
+  int64_t part_stride;
+  int64_t weight_padding;
   int64_t operand_bytes;
   int64_t compute_bytes;
   int64_t multiprocessors;
