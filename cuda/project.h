@@ -48,7 +48,8 @@ class Projection {
     typename Tile::Sums sums[kGates];
     ECORNN_UNROLL for (int g = 0; g < kGates; ++g) sums[g].Clear();
     const auto packed = Global(
-        args_.packed, args_.unit_slices * args_.chunks * kGates * kGateWeights);
+        args_.packed, args_.unit_slices * args_.chunks * kGates * kGateWeights +
+                          Tile::kWeightPadding);
     for (int64_t chunk = 0; chunk < args_.chunks; ++chunk) {
       PutOnStage(first_row, chunk * kChunkDepth);
       WarpBarrier(SyncPoint::kStaged);

@@ -82,8 +82,7 @@ class PassUnit {
         plan);
   }
 
-  // Packs (depth, gates * units), or transposed, to `packed`. Without a depth
-  // there is nothing but the padding.
+  // Packs (depth, gates * units), or transposed, to `packed`.
   template <bool kTransposed>
   static void Pack(const S* weights, int64_t depth, int64_t units,
                    int64_t unit_slices, Operand* packed, Launches* launches) {
