@@ -4,6 +4,7 @@
 #                                  missing, its own TensorFlow is kept
 #   make PYTHON=python3.12 demo    another Python for the new environment
 #   make test PYTEST_ARGS="-k op"  more words for pytest; BENCH_ARGS likewise
+#   make test PYTEST_WORKERS=0     all tests in one process
 
 SHELL := /bin/bash
 .SHELLFLAGS := -e -o pipefail -c
@@ -22,12 +23,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 export PYTHONPATH := $(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-CC_FILES = $(shell find cc tests/engine -name '*.cc' -o -name '*.h')
+CC_FILES = $(shell find cc cuda tests -name '*.cc' -o -name '*.cu' -o -name '*.h')
 DEMO := build/demo
+# Test files that run at once. Each process takes up to 2 GB.
+PYTEST_WORKERS ?= 2
 
 # Two pips in one environment do not go together; the build has its own jobs.
 .NOTPARALLEL:
-.PHONY: help build demo test bench lint format sanitize clean distclean
+.PHONY: help build demo test bench lint format sanitize cuda-report clean distclean
 
 help:
 	@echo "make demo      train Keras classifiers with the stock layers and with ours"
@@ -36,6 +39,7 @@ help:
 	@echo "make build     compile the library in place"
 	@echo "make lint      check style;  make format puts it right"
 	@echo "make sanitize  run the engine's own tests under sanitizers"
+	@echo "make cuda-report  registers and spills of the CUDA kernels, as last built"
 	@echo "make clean     remove what was built;  make distclean also removes .venv"
 
 # --- The environment -------------------------------------------------------
@@ -90,7 +94,7 @@ demo: $(STAMPS)/demo build $(STAMPS)/package
 		--json $(DEMO)/japanese_vowels.json --plot $(DEMO)/japanese_vowels.png
 
 test: $(STAMPS)/test build $(STAMPS)/package
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 bench: $(STAMPS)/demo build $(STAMPS)/package
 	$(PY) examples/benchmarks/run.py $(BENCH_ARGS)
@@ -109,6 +113,9 @@ format: $(STAMPS)/lint
 
 sanitize:
 	$(or $(PYTHON),python3) cc/buildtools/engine_test.py address,undefined thread
+
+cuda-report:
+	@$(or $(PYTHON),python3) cc/buildtools/cuda_resources.py
 
 clean:
 	rm -rf build dist tf_ecornn.egg-info tf_ecornn/_ecornn.so tf_ecornn/_build_info.py

@@ -146,7 +146,7 @@ class _Call:
 
     def run(self, engine, direction):
         fields = (*_CALL, *(_FORWARD if direction == "forward" else _BACKWARD))
-        struct = (ctypes.c_int64 * len(fields))
+        struct = ctypes.c_int64 * len(fields)
 
         def packed():
             return struct(*(self.values[name] for name in fields))

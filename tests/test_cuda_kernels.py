@@ -188,7 +188,7 @@ def test_large_arguments_saturate(engine, cell):
     expected = cuda_calls.expected_results(problem)
     for dtype in ("float16", "float32"):
         actual = run(engine, problem, dtype)
-        for name, value in expected.items():
+        for name in expected:
             assert np.isfinite(actual[name]).all(), f"{name} {dtype}"
         for name in ("outputs", "last_output", "final_h"):
             error = cuda_calls.relative_error(actual[name], expected[name])
@@ -197,7 +197,8 @@ def test_large_arguments_saturate(engine, cell):
 
 def test_gradients_too_large_for_half_become_infinite(engine):
     problem = draw_problem("lstm", 8, batch=2, steps=1, units=8)
-    problem = rounded(replace(problem, grad_outputs=problem.grad_outputs * 0), "float16")
+    problem = replace(problem, grad_outputs=problem.grad_outputs * 0)
+    problem = rounded(problem, "float16")
     # 60000 + 60000 is beyond half's range, though each is not.
     large = np.full_like(problem.grad_final_h, 60000.0)
     problem = replace(
@@ -304,7 +305,14 @@ def _both(engine, problem, dtype, path):
 def test_same_bits_again_and_for_rows_alone(engine, cell, dtype, path):
     problem = rounded(
         draw_problem(
-            cell, 15, batch=9, steps=4, units=21, mask="random", reset=True, dropout=True
+            cell,
+            15,
+            batch=9,
+            steps=4,
+            units=21,
+            mask="random",
+            reset=True,
+            dropout=True,
         ),
         dtype,
     )

@@ -10,8 +10,8 @@ from cuda_calls import A100, H200, T4
 
 _REQUEST = (
     "batch units gates operands states tile_units tile_rows kept_chunks "
-    "part_stride weight_padding operand_bytes compute_bytes multiprocessors shared_per_block "
-    "shared_per_multiprocessor most_resident cooperative path"
+    "part_stride weight_padding operand_bytes compute_bytes multiprocessors "
+    "shared_per_block shared_per_multiprocessor most_resident cooperative path"
 ).split()
 _RESULT = (
     "persistent unit_slices group unit_blocks row_slices row_tiles chunks blocks "

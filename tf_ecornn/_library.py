@@ -148,6 +148,7 @@ _functions.ecornn_isa.restype = ctypes.c_char_p
 _functions.ecornn_compiled_isas.restype = ctypes.c_char_p
 _functions.ecornn_has_cuda.restype = ctypes.c_int
 _functions.ecornn_calls.restype = ctypes.c_int64
+_functions.ecornn_recorded.restype = ctypes.c_char_p
 
 
 def register_gradient(op_type: str) -> Callable[[Callable], Callable]:
@@ -181,9 +182,31 @@ def has_cuda() -> bool:
     return bool(_functions.ecornn_has_cuda())
 
 
+def cuda_error(device: int) -> str:
+    """Why CUDA cannot be used on a device, empty if it can. Needs `has_cuda()`."""
+    function = _functions.ecornn_cuda_error
+    function.restype = ctypes.c_char_p
+    return function(ctypes.c_int(device)).decode()
+
+
+def has_xla() -> bool:
+    """Whether the library holds kernels for XLA, which `jit_compile=True` needs."""
+    return _info.XLA
+
+
 def calls() -> int:
     """How often the ops, forward and gradient, have run since the library's load."""
     return _functions.ecornn_calls()
+
+
+def record(on: bool) -> None:
+    """Begins or ends the record of what each node's executions take."""
+    _functions.ecornn_record(int(on))
+
+
+def recorded() -> str:
+    """The record: a line for each node; see cc/kernels/execution_record.cc."""
+    return _functions.ecornn_recorded().decode()
 
 
 if os.environ.get("TF_ECORNN_ISA") and isa() != os.environ["TF_ECORNN_ISA"]:

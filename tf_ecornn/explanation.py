@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
@@ -95,7 +96,16 @@ def _report(layer: keras.layers.Layer, path: str) -> LayerReport:
         kind = f"tf_ecornn.{type(layer).__name__}"
         return LayerReport(path, kind, not reason, reason)
     kind = f"{type(layer).__module__.split('.')[0]}.{type(layer).__name__}"
+    reason = stock_reason(layer) or ""
+    return LayerReport(path, kind, not reason, reason)
+
+
+def _reason_of_stock(layer: keras.layers.RNN) -> str | None:
     reason = "not a tf_ecornn layer"
     if isinstance(layer.cell, FusedCell) and layer.cell.fused:
         reason += ", but each of its cell's steps is fused"
-    return LayerReport(path, kind, False, reason)
+    return reason
+
+
+# Why a layer of Keras is not fused. `python -m tf_ecornn` has another answer.
+stock_reason: Callable[[keras.layers.RNN], str | None] = _reason_of_stock

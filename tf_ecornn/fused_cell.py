@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import numbers
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src.backend.common.variables import AutocastScope
 
-from tf_ecornn import _library, recurrence
+from tf_ecornn import _library, gpu, recurrence
 from tf_ecornn.activations import fused_name
 from tf_ecornn.arguments import DTYPES
 from tf_ecornn.products import project
@@ -31,6 +31,10 @@ _STEP_METHODS = ("__call__", "call")
 # Reasons already given: each is said once in a process.
 _said: set[str] = set()
 
+# Called at each trace and each eager call with the layer or cell, and why it is not
+# fused, None if it is.
+observers: list[Callable[[Any, str | None], None]] = []
+
 
 class FusedCell:
     """Base of the cells whose step is one fused op.
@@ -40,15 +44,13 @@ class FusedCell:
         _op: the op.
     """
 
-    # XLA has no kernels of the ops.
-    supports_jit = False
-
     _stock: type[keras.layers.Layer]
     _op: recurrence.Cell
 
     def __init__(self, units, *args, **kwargs):
         super().__init__(checked_units(units), *args, **kwargs)
-        self.supports_jit = False
+        if self.fused:
+            self.supports_jit = ops_support_jit()
 
     @staticmethod
     def _op_biases(cell: keras.layers.Layer) -> recurrence.Tensors:
@@ -67,7 +69,7 @@ class FusedCell:
 
     def unfused_reason(self) -> str | None:
         """Why this cell runs the stock step, None if it runs fused."""
-        return _unfused_step_reason(self, kind_of(self))
+        return unfused_step_reason(self)
 
     def build(self, input_shape):
         with recurrent_initializer_in_float32(self):
@@ -75,26 +77,11 @@ class FusedCell:
 
     def call(self, inputs, states, training=False):
         reason = self.unfused_reason()
+        notify(self, reason)
         if reason is not None:
             say_once(self, f"runs Keras's own step: {reason}")
             return super().call(inputs, states, training=training)
-        inputs = tf.convert_to_tensor(inputs)
-        if inputs.shape.rank != 2:
-            raise ValueError(
-                "A cell's `inputs` must have shape (batch, features). "
-                f"Received shape {inputs.shape}"
-            )
-        nested = isinstance(states, (list, tuple))
-        # What is saved for a gradient is freed at once where no tape wants it;
-        # user-written loops seldom say whether they train.
-        output, new = run(
-            self,
-            inputs[:, tf.newaxis, :],
-            states if nested else [states],
-            training=training,
-            save_for_backward=True,
-        )
-        return output, (new if nested else new[0])
+        return step(self, inputs, states, training)
 
     def get_config(self):
         # Decides how many dropout masks are drawn; the stock cells leave it out.
@@ -112,6 +99,12 @@ def checked_units(units: Any) -> int:
     return int(units)
 
 
+def ops_support_jit() -> bool:
+    """Whether XLA can compile the fused ops, here."""
+    # It has no kernels of theirs for a GPU.
+    return _library.has_xla() and not gpu.visible()
+
+
 def kind_of(cell: Any) -> type[FusedCell] | None:
     """Which of this package's cells a cell is, or takes the place of it."""
     for kind in FusedCell.__subclasses__():
@@ -125,15 +118,13 @@ def unfused_reason(cell: Any) -> str | None:
     kind = kind_of(cell)
     if kind is None:
         return f"{type(cell).__name__} is no cell of a fused op"
-    return _own_method_reason(cell, kind, _STEP_METHODS) or _unfused_step_reason(
-        cell, kind
-    )
+    return _own_method_reason(cell, kind, _STEP_METHODS) or unfused_step_reason(cell)
 
 
-def _unfused_step_reason(cell: Any, kind: type[FusedCell]) -> str | None:
-    if tf.config.get_visible_devices("GPU") and not _library.has_cuda():
-        return "TensorFlow sees a GPU and this build of tf_ecornn has no CUDA kernels"
-    reason = _own_method_reason(cell, kind, _INNER_METHODS)
+def unfused_step_reason(cell: keras.layers.Layer) -> str | None:
+    """Why a step of a cell that has a kind can not run on its op, None if it can."""
+    kind = kind_of(cell)
+    reason = gpu.stock_reason() or _own_method_reason(cell, kind, _INNER_METHODS)
     if reason is not None:
         return reason
     for argument in ("activation", "recurrent_activation"):
@@ -165,6 +156,43 @@ def say_once(layer: keras.layers.Layer, what: str) -> None:
         )
 
 
+def notify(layer: Any, reason: str | None) -> None:
+    """Tells the observers whether a layer or cell runs fused."""
+    for observer in observers:
+        observer(layer, reason)
+
+
+def step(cell: keras.layers.Layer, inputs: Any, states: Any, training: Any) -> Any:
+    """One step of a built cell as a fused op: what the cell's `call` returns.
+
+    Args:
+        cell: one without an `unfused_step_reason`.
+        inputs: (B, F).
+        states: the cell's states, each (B, U), in a list, or the only one alone.
+        training: whether dropout applies.
+
+    Raises:
+        ValueError: `inputs`, or the number of states, does not fit.
+    """
+    inputs = tf.convert_to_tensor(inputs)
+    if inputs.shape.rank != 2:
+        raise ValueError(
+            "A cell's `inputs` must have shape (batch, features). "
+            f"Received shape {inputs.shape}"
+        )
+    nested = isinstance(states, (list, tuple))
+    # What is saved for a gradient is freed at once where no tape wants it;
+    # user-written loops seldom say whether they train.
+    output, new = run(
+        cell,
+        inputs[:, tf.newaxis, :],
+        states if nested else [states],
+        training=training,
+        save_for_backward=True,
+    )
+    return output, (new if nested else new[0])
+
+
 def run(
     cell: keras.layers.Layer,
     sequences: tf.Tensor,
@@ -176,6 +204,7 @@ def run(
     reverse: bool = False,
     zero_output_for_mask: bool = False,
     save_for_backward: bool,
+    gather_valid: bool = False,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Runs a built cell over (B, T, F) as one fused op, in the cell's own dtype.
 
@@ -190,6 +219,7 @@ def run(
         reverse: from the last step to the first; the output in processing order.
         zero_output_for_mask: skipped steps put out zeros.
         save_for_backward: False keeps nothing per step.
+        gather_valid: as for `recurrence.run`.
 
     Returns:
         The output and the list of final states, each (B, U).
@@ -248,6 +278,7 @@ def run(
         },
         return_sequences=return_sequences,
         save_for_backward=save_for_backward,
+        gather_valid=gather_valid,
     )
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_ecornn import fused_cell
+from tf_ecornn import fused_cell, gpu
 from tf_ecornn.fused_cell import checked_units, say_once
 from tf_ecornn.ops import clear_masked
+from tf_ecornn.ragged import Rows
 
 
 def _masked_steps(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
@@ -37,8 +38,6 @@ def _masked_steps(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
 class FusedRNN:
     """What the fused layers share: the sequence's run, and when it is not fused."""
 
-    # XLA has no kernels of the ops.
-    supports_jit = False
     # Whether the layer's cell is a plain stack of cells.
     _stacked = False
 
@@ -66,8 +65,28 @@ class FusedRNN:
                 stack.enter_context(fused_cell.recurrent_initializer_in_float32(cell))
             super().build(sequences_shape, initial_state_shape)
 
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        if not isinstance(sequences, tf.RaggedTensor):
+            return super().call(sequences, initial_state, mask, training)
+        if mask is not None:
+            raise ValueError(
+                "`mask` must be None with ragged inputs, which hold nothing but valid "
+                f"steps. Received: mask={mask}"
+            )
+        rows = Rows.of(sequences)
+        # `inner_loop` gets the rows in the mask's place.
+        found = super().call(rows.pad(sequences.values), initial_state, rows, training)
+        if not self.return_sequences:
+            return found
+        if not self.return_state:
+            return rows.unpad(found, self.go_backwards)
+        return rows.unpad(found[0], self.go_backwards), *found[1:]
+
     def inner_loop(self, sequences, initial_state, mask, training=False):
+        rows = mask if isinstance(mask, Rows) else None
+        mask = mask if rows is None else rows.mask
         reason = self.unfused_reason()
+        fused_cell.notify(self, reason)
         if reason is not None:
             say_once(self, f"runs Keras's own loop: {reason}")
             return super().inner_loop(sequences, initial_state, mask, training)
@@ -91,6 +110,7 @@ class FusedRNN:
                 # The next cell skips these steps too: any finite values do.
                 zero_output_for_mask=self.zero_output_for_mask or not last,
                 save_for_backward=bool(training),
+                gather_valid=rows is not None,
             )
             final.append(new if nested else new[0])
             if reverse:
@@ -109,7 +129,13 @@ class _WithOwnCell(FusedRNN):
 
     def __init__(self, units, *args, **kwargs):
         super().__init__(checked_units(units), *args, **kwargs)
-        self.supports_jit = False
+        if self.fused:
+            self.supports_jit = fused_cell.ops_support_jit()
+
+    def unfused_reason(self) -> str | None:
+        if self.use_cudnn is True and gpu.visible():
+            return "use_cudnn=True asks for cuDNN"
+        return super().unfused_reason()
 
     def get_config(self):
         # The stock layers leave these two out.
@@ -131,8 +157,11 @@ class LSTM(_WithOwnCell, keras.layers.LSTM):
     `return_state`. Every argument and call argument of `keras.layers.LSTM` is
     taken; see its documentation. These differ:
 
-    - `use_cudnn`, `implementation` and `unroll` are accepted; on the fused path they
-      change no result but which dropout masks are drawn, as in Keras.
+    - `implementation` and `unroll` are accepted; on the fused path they change no
+      result but which dropout masks are drawn, as in Keras.
+    - Where TensorFlow sees a GPU, `use_cudnn=True` runs Keras's own path, cuDNN;
+      "auto", the default, and False run fused. Without a GPU it changes nothing.
+      The environment variable TF_ECORNN_GPU=stock leaves every layer to Keras there.
     - A mask may have any pattern, on every device. What the inputs hold at masked
       steps, NaN included, reaches no result and no gradient.
 
@@ -141,8 +170,8 @@ class LSTM(_WithOwnCell, keras.layers.LSTM):
     this build has no kernels. `layer.fused` and `tf_ecornn.explain(model)` tell.
 
     Raises:
-        ValueError: `units` is no positive integer, or an input's, a mask's or a
-            state's shape does not fit.
+        ValueError: `units` is no positive integer, an input's, a mask's or a state's
+            shape does not fit, or TF_ECORNN_GPU is neither "fused" nor "stock".
 
     Example:
 

@@ -22,6 +22,7 @@ from tf_ecornn.arguments import (
     to_tensor,
     with_shape,
 )
+from tf_ecornn.ragged import Rows
 
 
 class LSTMOutput(NamedTuple):
@@ -128,6 +129,7 @@ def lstm(
     (TensorShape([8, 20, 5]), TensorShape([8, 5]))
     """
     with tf.name_scope(name or "lstm"):
+        rows, x, mask, reset = _padded(x, mask, reset)
         x, kernel, recurrent_kernel = _weights(x, kernel, recurrent_kernel, 4)
         units = recurrent_kernel.shape[0]
         output, (h, c) = _run(
@@ -137,6 +139,7 @@ def lstm(
             recurrent_kernel,
             to_states(initial_state, ("h", "c"), x, units),
             {"bias": _bias("bias", bias, x, _times(4, units))},
+            rows=rows,
             mask=mask,
             reset=reset,
             recurrent_dropout=to_dropout(recurrent_dropout_mask, 4, x, units),
@@ -221,6 +224,7 @@ def gru(
     (TensorShape([8, 20, 5]), TensorShape([8, 5]))
     """
     with tf.name_scope(name or "gru"):
+        rows, x, mask, reset = _padded(x, mask, reset)
         x, kernel, recurrent_kernel = _weights(x, kernel, recurrent_kernel, 3)
         units = recurrent_kernel.shape[0]
         biases = {"bias": [], "recurrent_bias": []}
@@ -236,6 +240,7 @@ def gru(
             recurrent_kernel,
             to_states(initial_state, ("h",), x, units),
             biases,
+            rows=rows,
             mask=mask,
             reset=reset,
             recurrent_dropout=to_dropout(recurrent_dropout_mask, 3, x, units),
@@ -260,6 +265,29 @@ def clear_masked(x: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
     # compares the shapes themselves.
     shape = tf.concat([tf.shape(x)[:2], [1]], axis=0)
     return tf.where(tf.reshape(mask, shape), x, tf.zeros((), x.dtype))
+
+
+def _padded(x, mask, reset):
+    """A ragged batch's `Rows`, and these arguments for it as dense tensors.
+
+    Without one, None and the arguments as they are.
+    """
+    if isinstance(x, tf.RaggedTensor):
+        if mask is not None:
+            raise ValueError(
+                "`mask` must be None with a ragged `x`, which holds nothing but valid "
+                f"steps. Received: mask={mask}"
+            )
+        rows = Rows.of(x)
+        if reset is not None:
+            reset = rows.pad_flags("reset", reset)
+        return rows, rows.pad(x.values), rows.mask, reset
+    for name, value in {"mask": mask, "reset": reset}.items():
+        if isinstance(value, tf.RaggedTensor):
+            raise ValueError(
+                f"`{name}` must be dense as `x` is. Received: {name}={value}"
+            )
+    return None, x, mask, reset
 
 
 def _weights(x, kernel, recurrent_kernel, gates):
@@ -288,6 +316,7 @@ def _run(
     states,
     biases,
     *,
+    rows,
     mask,
     reset,
     recurrent_dropout,
@@ -299,9 +328,10 @@ def _run(
         check_activation(name, attributes[name])
     mask = to_flags("mask", mask, x)
     reset = to_flags("reset", reset, x)
-    return recurrence.run(
+    output, states = recurrence.run(
         cell,
-        clear_masked(x, mask),
+        # A ragged batch is padded with zeros.
+        clear_masked(x, mask) if rows is None else x,
         kernel,
         recurrent_kernel,
         states,
@@ -316,4 +346,8 @@ def _run(
         attributes,
         return_sequences=return_sequences,
         save_for_backward=save_for_backward,
+        gather_valid=rows is not None,
     )
+    if rows is not None and return_sequences:
+        output = rows.unpad(output, attributes["reverse"])
+    return output, states

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from tf_ecornn import fused_cell
 from tf_ecornn.layers import FusedRNN
 
 
@@ -41,7 +42,7 @@ class RNN(FusedRNN, keras.layers.RNN):
     def __init__(self, cell, *args, **kwargs):
         super().__init__(cell, *args, **kwargs)
         if self.fused:
-            self.supports_jit = False
+            self.supports_jit = fused_cell.ops_support_jit()
 
     @property
     def _stacked(self) -> bool:

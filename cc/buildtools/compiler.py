@@ -63,6 +63,8 @@ class Unit:
     source: Path
     object: Path
     command: tuple[str, ...]
+    # Where the compiler's report of a success is kept, in place of being shown.
+    notes: Path | None = None
 
     @property
     def dependencies(self) -> Path:
@@ -188,18 +190,31 @@ def _compile(unit: Unit, root: Path) -> tuple[Unit, float, str, bool]:
     began = time.time_ns()
     result = subprocess.run(unit.command, cwd=root, capture_output=True, text=True)
     good = result.returncode == 0
+    messages = result.stderr
+    if good and unit.notes is not None:
+        unit.notes.write_text(messages)
+        warnings = [line for line in messages.splitlines() if "warning" in line]
+        messages = "\n".join(warnings)
     if good:
         # A file saved while the compiler ran must count as newer.
         os.utime(unit.object, ns=(began, began))
         unit.record.write_text(shlex.join(unit.command))
-    return unit, (time.time_ns() - began) / 1e9, result.stderr, good
+    return unit, (time.time_ns() - began) / 1e9, messages, good
+
+
+def _haste(source: Path) -> int:
+    """What takes longest first: nvcc, XLA's headers, TensorFlow's."""
+    if source.suffix == ".cu":
+        return 0
+    folders = ("xla", "kernels", "ops")
+    name = source.parent.name
+    return 1 + folders.index(name) if name in folders else 1 + len(folders)
 
 
 def compile_units(all_units: Sequence[Unit], root: Path) -> int:
     """Compiles what is not current; returns how many units that was."""
     stale = [unit for unit in all_units if not is_current(unit, root)]
-    # TensorFlow's headers take longest, and cc/kernels and cc/ops sort first.
-    stale.sort(key=lambda unit: unit.source)
+    stale.sort(key=lambda unit: (_haste(unit.source), unit.source))
     workers = jobs()
     failed = None
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:

@@ -33,6 +33,10 @@ class TensorFlow:
     link_flags: tuple[str, ...]
 
     @property
+    def minor(self) -> tuple[int, int]:
+        return _minor(self.version)
+
+    @property
     def include(self) -> str:
         return next(flag[2:] for flag in self.compile_flags if flag.startswith("-I"))
 
@@ -59,9 +63,13 @@ def _ask() -> dict:
     return json.loads(result.stdout.strip().splitlines()[-1])
 
 
+def _minor(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
 def _check_version(version: str) -> None:
-    minor = tuple(int(part) for part in version.split(".")[:2])
-    if not OLDEST <= minor <= NEWEST:
+    if not OLDEST <= _minor(version) <= NEWEST:
         oldest, newest = (".".join(map(str, v)) for v in (OLDEST, NEWEST))
         refuse(
             f"TensorFlow {oldest} to {newest} is supported and {version} is "

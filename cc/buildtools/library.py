@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from buildtools import compiler, installed_tensorflow
+from buildtools import compiler, cuda, installed_tensorflow, xla
 
 NAME = "_ecornn.so"
 INFO = "_build_info.py"
@@ -35,6 +35,7 @@ def compile_flags(tensorflow: installed_tensorflow.TensorFlow) -> list[str]:
         flags += ["-isystem", flag[2:]] if flag.startswith("-I") else [flag]
     # Headers' __FILE__ must not carry a path of this environment.
     flags.append(f"-ffile-prefix-map={tensorflow.include}=include")
+    flags += xla.compile_flags(tensorflow)
     return flags + compiler.extra_flags()
 
 
@@ -45,12 +46,21 @@ def sources(root: Path) -> list[Path]:
     return compiler.buildable(found)
 
 
-def _info(tensorflow: str, compiler_version: str, sets: list[str]) -> str:
+def _info(
+    tensorflow: str,
+    compiler_version: str,
+    sets: list[str],
+    has_xla: bool,
+    with_cuda: cuda.Engine,
+) -> str:
     return (
         '"""What the library beside this file was built for. Written by the build."""\n'
         f"\nTENSORFLOW_VERSION = {tensorflow!r}\n"
         f"COMPILER = {compiler_version!r}\n"
         f"INSTRUCTION_SETS = {tuple(sets)!r}\n"
+        f"XLA = {has_xla!r}\n"
+        f"CUDA = {with_cuda.toolkit!r}\n"
+        f"CUDA_TARGETS = {with_cuda.targets!r}\n"
     )
 
 
@@ -90,21 +100,27 @@ def build(root: Path, package: Path) -> None:
     version = compiler.compiler_version(command)
     tensorflow = installed_tensorflow.find(root / "build" / "cc" / "tensorflow.json")
     flags = compile_flags(tensorflow)
-    kept = sources(root)
+    found = xla.buildable(sources(root), tensorflow)
+    has_xla = xla.is_part_of(found)
 
     key = hashlib.sha256(repr([command, version, flags]).encode()).hexdigest()[:8]
     folder = root / "build" / "cc" / f"tensorflow-{tensorflow.version}-{key}"
-    with _one_build_at_a_time(folder):
-        units = compiler.units(command, kept, flags, folder)
+    with _one_build_at_a_time(root / "build"):
+        with_cuda = cuda.engine(root, command, flags, folder)
+        kept = cuda.without_replaced(found, with_cuda)
+        units = [*with_cuda.units, *compiler.units(command, kept, flags, folder)]
         compiler.compile_units(units, root)
+        cuda.check(with_cuda, root)
         objects = [unit.object for unit in units]
-        output = folder / NAME
+        output = folder / (with_cuda.toolkit or "cpu") / NAME
+        output.parent.mkdir(exist_ok=True)
         names = [str(o) for o in objects]
         words = [*command, *names, *LINK_FLAGS, *tensorflow.link_flags]
+        words += [*(xla.LINK_FLAGS if has_xla else ()), *with_cuda.link]
         compiler.link([*words, "-o", str(output)], output, objects, root)
 
         sets = compiler.compiled_sets(kept)
-        info = _info(tensorflow.version, version, sets).encode()
+        info = _info(tensorflow.version, version, sets, has_xla, with_cuda).encode()
         library = output.read_bytes()
         target = package / INFO
         if target.exists() and target.read_bytes() != info:

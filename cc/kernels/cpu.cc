@@ -1,272 +1,43 @@
-// CPU kernels of the recurrent ops: check, allocate, call the engine.
-#include "../ops/invalid.h"
+// The recurrent ops' CPU kernels: the CPU engine on TensorFlow's intra-op
+// threads.
 #include "../recurrence/engine.h"
-#include "arguments.h"
+#include "op.h"
 #include "pool_team.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/tensor.h"
 
 namespace ecornn {
 namespace {
 
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::OpOutputList;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-
-// The engine's name of a TensorFlow type.
-template <class T>
-struct StorageOf {
-  using Type = T;
-};
-template <>
-struct StorageOf<Eigen::half> {
-  using Type = Half;
-};
-template <>
-struct StorageOf<tensorflow::bfloat16> {
-  using Type = BFloat16;
-};
-
-// Pointers into a call's tensors, by argument name. The kernels' registration
-// makes the types right, and CheckStateType that of the cell state. The first
-// failure is kept and ends the rest.
-class Arguments {
+class CpuRunner {
  public:
-  explicit Arguments(OpKernelContext* context) : context_(context) {}
+  explicit CpuRunner(tensorflow::OpKernelContext* context) : team_(context) {}
 
   template <class S>
-  void Input(const char* name, const S** data) {
-    const Tensor* tensor = nullptr;
-    Note(context_->input(name, &tensor));
-    *data = Data<const S>(tensor);
+  absl::Status Scratch(const ForwardArgs<S>& args, size_t* bytes) {
+    *bytes = EngineFor<S>(ActiveIsa()).forward_scratch(args, team_.size());
+    return absl::OkStatus();
   }
-
   template <class S>
-  void OptionalInput(const char* name, const S** data) {
-    const Tensor* tensor = nullptr;
-    Note(ecornn::OptionalInput(context_, name, &tensor));
-    *data = Data<const S>(tensor);
+  absl::Status Scratch(const BackwardArgs<S>& args, size_t* bytes) {
+    *bytes = EngineFor<S>(ActiveIsa()).backward_scratch(args, team_.size());
+    return absl::OkStatus();
   }
 
   template <class S>
-  void Output(const char* name, const TensorShape& shape, S** data) {
-    Tensor* tensor = nullptr;
-    Note(context_->allocate_output(name, shape, &tensor));
-    *data = Data<S>(tensor);
+  absl::Status Run(const ForwardArgs<S>& args, void* scratch) {
+    EngineFor<S>(ActiveIsa()).forward(args, scratch, team_);
+    return absl::OkStatus();
   }
-
   template <class S>
-  void OptionalOutput(const char* name, const TensorShape& shape, S** data) {
-    Tensor* tensor = nullptr;
-    OpOutputList list;
-    Note(context_->output_list(name, &list));
-    if (list.size() > 0) Note(list.allocate(0, shape, &tensor));
-    *data = Data<S>(tensor);
-  }
-
-  // The first tensor of output `name`; in the memory of input 0 if that has the
-  // shape and TensorFlow hands it over: nobody else needs it.
-  template <class S>
-  void OutputInPlaceOfFirstInput(const char* name, const TensorShape& shape,
-                                 S** data) {
-    int first = 0;
-    int limit = 0;
-    Note(context_->op_kernel().OutputRange(name, &first, &limit));
-    Tensor* tensor = nullptr;
-    if (first < limit) {
-      Note(context_->forward_input_or_allocate_output({0}, first, shape,
-                                                      &tensor));
-    }
-    *data = Data<S>(tensor);
-  }
-
-  void* Scratch(size_t bytes) {
-    Note(context_->allocate_temp(tensorflow::DT_INT8,
-                                 TensorShape({static_cast<int64_t>(bytes)}),
-                                 &scratch_));
-    return status_.ok() ? scratch_.data() : nullptr;
-  }
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  template <class S, class T>
-  static S* Data(T* tensor) {
-    return tensor == nullptr ? nullptr : static_cast<S*>(tensor->data());
-  }
-  void Note(absl::Status status) { status_.Update(status); }
-
-  OpKernelContext* const context_;
-  absl::Status status_;
-  Tensor scratch_;
-};
-
-template <class S, bool kLstm>
-class ForwardCpuOp : public OpKernel {
- public:
-  explicit ForwardCpuOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, ReadAttributes(context, kLstm, &sequence_));
-    bool present;
-    OP_REQUIRES_OK(context, ReadOptional(context, "num_outputs", &present));
-    OP_REQUIRES_OK(context, ReadOptional(context, "num_saved", &present));
-  }
-
-  void Compute(OpKernelContext* context) override {
-    ForwardArgs<S> args = {};
-    args.sequence = sequence_;
-    OP_REQUIRES_OK(context, CheckForward(context, &args.sequence));
-    args.features = context->input(0).dim_size(2);
-    Arguments a(context);
-    Inputs(a, &args);
-    Outputs(a, &args);
-    PoolTeam team(context);
-    const Engine<S>& engine = EngineFor<S>(ActiveIsa());
-    void* scratch = a.Scratch(engine.forward_scratch(args, team.size()));
-    OP_REQUIRES_OK(context, a.status());
-    engine.forward(args, scratch, team);
-    CountCall();
+  absl::Status Run(const BackwardArgs<S>& args, void* scratch) {
+    EngineFor<S>(ActiveIsa()).backward(args, scratch, team_);
+    return absl::OkStatus();
   }
 
  private:
-  static void Inputs(Arguments& a, ForwardArgs<S>* args) {
-    a.OptionalInput("kernel", &args->kernel);
-    a.Input("x", args->kernel == nullptr ? &args->gates_x : &args->x);
-    a.Input("recurrent_kernel", &args->recurrent_kernel);
-    a.Input("initial_h", &args->initial_h);
-    a.OptionalInput("bias", &args->bias);
-    a.OptionalInput("mask", &args->mask);
-    a.OptionalInput("reset", &args->reset);
-    a.OptionalInput("recurrent_dropout", &args->recurrent_dropout);
-    if (kLstm) {
-      a.Input("initial_c", &args->initial_c);
-    } else {
-      a.OptionalInput("recurrent_bias", &args->recurrent_bias);
-    }
-  }
-
-  static void Outputs(Arguments& a, ForwardArgs<S>* args) {
-    const Sequence& s = args->sequence;
-    const TensorShape state({s.batch, s.units});
-    const TensorShape sequence({s.batch, s.steps, s.units});
-    const TensorShape gates({s.batch, s.steps, GateCount(s.cell) * s.units});
-    a.Output("last_output", state, &args->last_output);
-    a.Output("final_h", state, &args->final_h);
-    a.OptionalOutput("outputs", sequence, &args->outputs);
-    // The largest buffer last: TensorFlow's pool gives a request the smallest
-    // free piece that holds it, and in this order every step finds the pieces
-    // that the step before gave back. (The largest one first took twice its
-    // size from the system: 8.8 units of B T U at U=256 B=64 T=400 where 6.7
-    // do.)
-    a.OptionalOutput("previous_h", sequence, &args->previous_h);
-    if (kLstm) {
-      a.Output("final_c", state, &args->final_c);
-      a.OptionalOutput("previous_c", sequence, &args->previous_c);
-    } else {
-      a.OptionalOutput("candidate", sequence, &args->candidate);
-    }
-    a.OutputInPlaceOfFirstInput("gates", gates, &args->gates);
-  }
-
-  Sequence sequence_;
+  PoolTeam team_;
 };
 
-template <class S, bool kLstm>
-class BackwardCpuOp : public OpKernel {
- public:
-  explicit BackwardCpuOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, ReadAttributes(context, kLstm, &sequence_));
-    bool present;
-    OP_REQUIRES_OK(context, ReadOptional(context, "num_biases", &present));
-    if (!kLstm) {
-      OP_REQUIRES_OK(context,
-                     ReadOptional(context, "num_recurrent_biases", &present));
-      OP_REQUIRES(
-          context, !present || sequence_.cell != CellKind::kGru,
-          InvalidArgument("recurrent biases go with reset_after alone"));
-    }
-  }
-
-  void Compute(OpKernelContext* context) override {
-    BackwardArgs<S> args = {};
-    args.sequence = sequence_;
-    OP_REQUIRES_OK(context, CheckBackward(context, &args.sequence));
-    Arguments a(context);
-    Inputs(a, &args);
-    Outputs(a, &args);
-    PoolTeam team(context);
-    const Engine<S>& engine = EngineFor<S>(ActiveIsa());
-    void* scratch = a.Scratch(engine.backward_scratch(args, team.size()));
-    OP_REQUIRES_OK(context, a.status());
-    engine.backward(args, scratch, team);
-    CountCall();
-  }
-
- private:
-  static void Inputs(Arguments& a, BackwardArgs<S>* args) {
-    a.Input("gates", &args->gates);
-    a.Input("recurrent_kernel", &args->recurrent_kernel);
-    a.Input("grad_last_output", &args->grad_last_output);
-    a.Input("grad_final_h", &args->grad_final_h);
-    a.OptionalInput("grad_outputs", &args->grad_outputs);
-    a.OptionalInput("mask", &args->mask);
-    a.OptionalInput("reset", &args->reset);
-    a.OptionalInput("recurrent_dropout", &args->recurrent_dropout);
-    if (kLstm) {
-      a.Input("previous_c", &args->previous_c);
-      a.Input("grad_final_c", &args->grad_final_c);
-    } else {
-      a.Input("previous_h", &args->previous_h);
-      a.Input("candidate", &args->candidate);
-    }
-  }
-
-  static void Outputs(Arguments& a, BackwardArgs<S>* args) {
-    const Sequence& s = args->sequence;
-    const TensorShape state({s.batch, s.units});
-    const TensorShape width({GateCount(s.cell) * s.units});
-    a.OutputInPlaceOfFirstInput(
-        "grad_gates",
-        TensorShape({s.batch, s.steps, GateCount(s.cell) * s.units}),
-        &args->grad_gates);
-    a.Output("grad_initial_h", state, &args->grad_initial_h);
-    a.OptionalOutput("grad_bias", width, &args->grad_bias);
-    if (kLstm) {
-      a.Output("grad_initial_c", state, &args->grad_initial_c);
-    } else {
-      const bool split = s.cell == CellKind::kGruResetAfter;
-      a.Output("grad_candidate",
-               split ? TensorShape({s.batch, s.steps, s.units})
-                     : TensorShape({0, 0, s.units}),
-               &args->grad_candidate);
-      a.OptionalOutput("grad_recurrent_bias", width,
-                       &args->grad_recurrent_bias);
-    }
-  }
-
-  Sequence sequence_;
-};
-
-#define REGISTER_CPU(T, name, kernel, is_lstm)                          \
-  REGISTER_KERNEL_BUILDER(                                              \
-      Name(name).Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
-      kernel<StorageOf<T>::Type, is_lstm>)
-
-#define REGISTER_ALL_CPU(T)                                \
-  REGISTER_CPU(T, "EcoRNN>Lstm", ForwardCpuOp, true);      \
-  REGISTER_CPU(T, "EcoRNN>LstmGrad", BackwardCpuOp, true); \
-  REGISTER_CPU(T, "EcoRNN>Gru", ForwardCpuOp, false);      \
-  REGISTER_CPU(T, "EcoRNN>GruGrad", BackwardCpuOp, false)
-
-REGISTER_ALL_CPU(float);
-REGISTER_ALL_CPU(double);
-REGISTER_ALL_CPU(Eigen::half);
-REGISTER_ALL_CPU(tensorflow::bfloat16);
-
-#undef REGISTER_ALL_CPU
-#undef REGISTER_CPU
+ECORNN_REGISTER_KERNELS(tensorflow::DEVICE_CPU, CpuRunner);
 
 }  // namespace
 }  // namespace ecornn

@@ -1,0 +1,198 @@
+"""The gradients of the fused ops, and theirs.
+
+    d_gates, d_states, d_biases = EcoRNN>CellGrad(saved, ...)
+    dU = h_prevᵀ d_gates, dW = xᵀ d_gates, dx = d_gates Wᵀ over all steps, by TensorFlow
+
+In a graph the registered gradients do this, so that reloaded graphs have it too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import tensorflow as tf
+
+from tf_ecornn import _library, second_order
+from tf_ecornn.cell_op import GRU, KERNEL, LSTM, OPTIONAL, Cell, Tensors, forward, split
+from tf_ecornn.products import project_back, summed_product
+from tf_ecornn.ragged import ValidSteps
+
+# An attribute of the forward op in a graph, for its gradient; no kernel reads it.
+_GATHER_VALID = "_ecornn_gather_valid"
+
+
+def gradient(
+    cell: Cell,
+    inputs: list[tf.Tensor],
+    lists: Tensors,
+    attributes: dict[str, Any],
+    saved: Tensors,
+    grads: Sequence[tf.Tensor],
+    *,
+    saved_grads: dict[str, tf.Tensor],
+    gather_valid: bool,
+) -> tuple[list[tf.Tensor], Tensors]:
+    """Gradients of the op's float inputs from those of its outputs.
+
+    Args:
+        cell: which op.
+        inputs: x, recurrent_kernel and the initial states.
+        lists: the list inputs by name.
+        attributes: the cell's attributes by name.
+        saved: the saved tensors by name, empty lists if nothing was saved.
+        grads: those of the outputs that are always there, and of the sequence if it
+            is there.
+        saved_grads: those of the saved tensors by name; what is left out is zero.
+        gather_valid: as for `recurrence.run`.
+
+    Returns:
+        Those of `inputs`, and those of the lists' tensors by name.
+    """
+    if not saved["gates"]:
+        counts = {"num_outputs": 0, "num_saved": 1}
+        again = forward(cell, inputs, lists, attributes, counts)
+        saved = {name: getattr(again, name) for name in cell.saved}
+    saved = {name: tensors[0] for name, tensors in saved.items()}
+    names = ["grad_" + name for name in cell.outputs]
+    grad = _backward(
+        cell,
+        saved_grads,
+        recurrent_kernel=inputs[1],
+        grad_outputs=list(grads[len(names) :]),
+        **{name: saved[name] for name in cell.saved_for_backward},
+        **dict(zip(names, grads, strict=False)),
+        **{count: len(lists[name]) for name, count in cell.biases.items()},
+        **{name: lists[name] for name in OPTIONAL},
+        **attributes,
+    )
+    by_list = {name: getattr(grad, "grad_" + name) for name in cell.biases}
+    states = [getattr(grad, "grad_" + name) for name in cell.states]
+    x, recurrent_kernel, by_list["kernel"] = _products(
+        cell, inputs[0], lists, attributes, saved, grad, gather_valid
+    )
+    return [x, recurrent_kernel, *states], by_list
+
+
+def mark_gather_valid(output: tf.Tensor) -> None:
+    """Has the gradient of the op that gave `output`, in a graph, gather valid steps."""
+    # Has no public name.
+    output.op._set_attr(_GATHER_VALID, tf.compat.v1.AttrValue(b=True))
+
+
+def _backward(cell, saved_grads, **arguments):
+    """The gradient op, or ordinary ops where saved tensors have gradients."""
+
+    def fused():
+        return cell.backward(**arguments)._asdict()
+
+    def plain():
+        return cell.plain_backward(saved_grads=saved_grads, **arguments)._asdict()
+
+    use = second_order.use_of(saved_grads)
+    if use is second_order.Use.OPEN:
+        found = tf.cond(second_order.any_nonzero(saved_grads), plain, fused)
+    else:
+        found = plain() if use is second_order.Use.REAL else fused()
+    return SimpleNamespace(**found)
+
+
+def _products(cell, x, lists, attributes, saved, grad, gather_valid):
+    """The gradients of x, of the recurrent kernel, and of the kernel in a list."""
+    take = put = _unchanged
+    dropout = lists["recurrent_dropout"]
+    if gather_valid:
+        valid = ValidSteps.of(lists["mask"][0])
+        take, put = valid.take, valid.put
+        dropout = [valid.take_rows(keep) for keep in dropout]
+    gates = take(grad.grad_gates)
+    recurrent_kernel = cell.kernel_gradient(
+        {name: take(saved[name]) for name in cell.saved_for_products},
+        gates,
+        take(grad.grad_candidate) if attributes.get("reset_after") else None,
+        dropout,
+    )
+    if not lists["kernel"]:
+        return grad.grad_gates, recurrent_kernel, []
+    kernel = summed_product(take(x), gates)
+    return put(project_back(gates, lists["kernel"][0])), recurrent_kernel, [kernel]
+
+
+def _unchanged(x: tf.Tensor) -> tf.Tensor:
+    return x
+
+
+def _of_forward(cell: Cell, op: tf.Operation, *grads: tf.Tensor):
+    """The registered gradient of a forward op."""
+    # Positions follow from the lists' lengths.
+    inputs, lists = _inputs_of(
+        op, 2 + len(cell.states), cell.biases | OPTIONAL | KERNEL
+    )
+    count = len(cell.outputs) + op.get_attr("num_outputs")
+    saved = dict.fromkeys(cell.saved, op.get_attr("num_saved"))
+    first, by_list = gradient(
+        cell,
+        inputs,
+        lists,
+        _attributes_of(op, cell.attributes),
+        split(list(op.outputs), count, saved)[1],
+        grads[:count],
+        saved_grads=dict(zip(cell.saved, grads[count:], strict=False)),
+        gather_valid=_gathers_valid(op),
+    )
+    by_list |= {name: [None] * len(lists[name]) for name in OPTIONAL}
+    return [*first, *(g for name in lists for g in by_list[name])]
+
+
+def _of_backward(cell: Cell, op: tf.Operation, *grads: tf.Tensor):
+    """The registered gradient of a gradient op."""
+    names = [*cell.saved_for_backward, "recurrent_kernel"]
+    names += ["grad_" + name for name in cell.outputs]
+    counts = {"grad_outputs": "num_outputs"} | OPTIONAL
+    inputs, lists = _inputs_of(op, len(names), counts)
+    attributes = _attributes_of(op, (*cell.attributes, *cell.biases.values()))
+    watched = [*inputs, *lists["grad_outputs"]]
+    with tf.GradientTape() as tape:
+        tape.watch(watched)
+        found = cell.plain_backward(
+            **dict(zip(names, inputs, strict=True)), **lists, **attributes
+        )
+    found = tf.nest.flatten(found)
+    of_watched = tape.gradient(found, watched, list(grads), "zero")
+    return [*of_watched, *(None for name in OPTIONAL for _ in lists[name])]
+
+
+def _inputs_of(op, count, counts):
+    """The first `count` inputs of an op, and its list inputs by name."""
+    lengths = {name: op.get_attr(attribute) for name, attribute in counts.items()}
+    return split(list(op.inputs), count, lengths)
+
+
+def _attributes_of(op, names):
+    values = {name: op.get_attr(name) for name in names}
+    return {
+        name: tf.compat.as_str(value) if isinstance(value, bytes) else value
+        for name, value in values.items()
+    }
+
+
+def _gathers_valid(op) -> bool:
+    """Whether the op was marked; `op` may be a tape's description of it."""
+    output = op.outputs[0]
+    if not tf.is_symbolic_tensor(output):
+        return False
+    try:
+        return output.op.get_attr(_GATHER_VALID)
+    except ValueError:
+        return False
+
+
+def _register(op_type: str, cell: Cell) -> None:
+    _library.register_gradient(op_type)(functools.partial(_of_forward, cell))
+    _library.register_gradient(op_type + "Grad")(functools.partial(_of_backward, cell))
+
+
+_register("EcoRNN>Lstm", LSTM)
+_register("EcoRNN>Gru", GRU)
