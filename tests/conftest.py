@@ -5,11 +5,9 @@ import pathlib
 import subprocess
 import sys
 
-# Before TensorFlow is imported. The suite checks the CPU kernels and the CPU
-# path of stock Keras, also on a machine that has a GPU.
+# Before TensorFlow is imported.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 import pytest
 
@@ -31,6 +29,14 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    config.addinivalue_line(
+        "markers",
+        "gpu: needs TensorFlow on a GPU, and a build with CUDA; run by `-m gpu` alone",
+    )
+    # Also before TensorFlow is imported: all other tests check the CPU kernels and
+    # the CPU path of stock Keras, also on a machine that has a GPU.
+    if config.option.markexpr != "gpu":
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     # Keras's variables under NumPy 2; nothing that the package does.
     config.addinivalue_line(
         "filterwarnings", "ignore:__array__ implementation doesn't accept a copy"

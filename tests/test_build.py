@@ -272,7 +272,8 @@ def test_the_source_distribution_holds_everything(tmp_path):
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as content:
         names = {n.partition("/")[2] for n in content.getnames()}
-    folders = [copy / n for n in ("cc", "tests", "examples", "tf_ecornn", ".ci")]
+    kept = ("cc", "cuda", "tests", "examples", "tf_ecornn", ".ci")
+    folders = [copy / n for n in kept]
     files = [p for f in folders for p in f.rglob("*") if p.is_file()]
     expected = {str(p.relative_to(copy)) for p in files}
     made = {"tf_ecornn/_ecornn.so", "tf_ecornn/_build_info.py"}

@@ -83,19 +83,17 @@ def mark_gather_valid(output: tf.Tensor) -> None:
 
 
 def _backward(cell, saved_grads, **arguments):
-    """The gradient op, or ordinary ops where saved tensors have gradients."""
-
-    def fused():
-        return cell.backward(**arguments)._asdict()
-
-    def plain():
-        return cell.plain_backward(saved_grads=saved_grads, **arguments)._asdict()
-
-    use = second_order.use_of(saved_grads)
-    if use is second_order.Use.OPEN:
-        found = tf.cond(second_order.any_nonzero(saved_grads), plain, fused)
-    else:
-        found = plain() if use is second_order.Use.REAL else fused()
+    """The gradient op; where saved tensors have gradients, their part is added."""
+    found = cell.backward(**arguments)._asdict()
+    if not second_order.known_zero(saved_grads.values()):
+        zeros = {
+            name: tf.zeros_like(arguments[name])
+            for name in ("grad_" + output for output in cell.outputs)
+        }
+        of_saved = cell.plain_backward(
+            **(arguments | zeros | {"grad_outputs": []}), saved_grads=saved_grads
+        )
+        found = tf.nest.map_structure(tf.add, found, of_saved._asdict())
     return SimpleNamespace(**found)
 
 

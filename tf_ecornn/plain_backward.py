@@ -47,7 +47,8 @@ def lstm_gradient(
 
     Args:
         saved_grads: gradients of the forward op's saved outputs, by name: gates
-            (B, T, 4U), previous_h and previous_c, each (B, T, U). None: zeros.
+            (B, T, 4U), previous_h and previous_c, each (B, T, U). With them the
+            other gradients must be zero.
         shared: the arguments that `_Sweep` takes.
 
     Returns:
@@ -114,7 +115,8 @@ def gru_gradient(
 
     Args:
         saved_grads: gradients of the forward op's saved outputs, by name: gates
-            (B, T, 3U), previous_h and candidate, each (B, T, U). None: zeros.
+            (B, T, 3U), previous_h and candidate, each (B, T, U). With them the other
+            gradients must be zero.
         shared: the arguments that `_Sweep` takes.
 
     Returns:
@@ -340,7 +342,7 @@ class _Sweep:
             sequences["grad_output"] = self._grad_outputs[0]
         by_step = {n: self._to_array(x) for n, x in sequences.items()}
         states = [self.wide(grad) for grad in final.values()]
-        outputs = [self._new_array(states[0], width) for width in widths]
+        outputs = [self._zeros(states[0], width) for width in widths]
 
         def body(t, states, repeated, outputs):
             t -= 1
@@ -352,13 +354,24 @@ class _Sweep:
         _, states, _, outputs = tf.while_loop(
             lambda t, *_: t > 0,
             body,
-            (self._steps, states, self._grad_last_output, outputs),
+            (self._steps_to_take(), states, self._grad_last_output, outputs),
             maximum_iterations=self._steps,
         )
         sequences = [self._from_array(array) for array in outputs]
         if self._reverse:
             sequences = [tf.reverse(x, [1]) for x in sequences]
         return sequences, states
+
+    def _steps_to_take(self):
+        """All, or none if all there is are gradients of saved tensors that are zero."""
+        if not self._saved_grads:
+            return self._steps
+        nonzero = [
+            # NaN is not zero.
+            tf.reduce_any(tf.not_equal(grad, tf.zeros((), grad.dtype)))
+            for grad in self._saved_grads.values()
+        ]
+        return tf.where(tf.reduce_any(nonzero), self._steps, 0)
 
     def _step(self, step, names, states, repeated, now):
         """A step of all rows, masks and resets included."""
@@ -388,16 +401,13 @@ class _Sweep:
         array = tf.TensorArray(x.dtype, size=self._steps, clear_after_read=False)
         return array.unstack(tf.transpose(x, (1, 0, 2)))
 
-    def _new_array(self, state: tf.Tensor, gates: int) -> tf.TensorArray:
-        """An empty array of (B, gates * U); `state` is (B, U)."""
-        batch, units = state.shape
-        array = tf.TensorArray(
-            state.dtype,
-            size=tf.maximum(self._steps, 1),
-            element_shape=(batch, units and gates * units),
-        )
-        # Without a single element, the shape of the stack would be unknown.
-        return array.write(0, tf.tile(tf.zeros_like(state), (1, gates)))
+    def _zeros(self, state: tf.Tensor, gates: int) -> tf.TensorArray:
+        """An array of zeros (B, gates * U), one at least; `state` is (B, U)."""
+        zeros = tf.tile(tf.zeros_like(state), (1, gates))
+        # Of no elements, the shape of the stack would be unknown.
+        size = tf.maximum(self._steps, 1)
+        array = tf.TensorArray(state.dtype, size, element_shape=zeros.shape)
+        return array.unstack(tf.repeat(zeros[tf.newaxis], size, axis=0))
 
     def _from_array(self, array: tf.TensorArray) -> tf.Tensor:
         """T elements (B, N) as (B, T, N)."""

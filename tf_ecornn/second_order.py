@@ -22,57 +22,36 @@ A second derivative goes through d. It needs what a first one does not:
 
 2. The gradient of F from gradients of `saved`, which 1 gives. They join the same
    linear recurrence: that of a saved gate, times its slope, is a part of d_z; those
-   of an h and a c that entered a step are parts of d_h- and d_c-. So one statement
-   serves both.
+   of an h and a c that entered a step are parts of d_h- and d_c-. So the same
+   statement, with g zero, gives what G lacks.
 
 In a graph these are the registered gradients of the two ops. F's receives zeros for
-`saved` whenever nobody asks for a second derivative; `use_of` tells such zeros from
-gradients, so that a first derivative stays G alone. In eager mode F hides behind
-`tf.custom_gradient`, and so does its gradient, whose own gradient runs F once more
-where a tape sees it. Since all of it is ordinary ops, there are third derivatives.
+`saved` whenever nobody asks for a second derivative. Most of them can be told from
+gradients while the graph is built, and then a first derivative is G alone; where
+they are arguments of the function being built, its loop makes no step at run time.
+In eager mode F hides behind `tf.custom_gradient`, and so does its gradient, whose own
+gradient runs F once more where a tape sees it. All of it being ordinary ops, there
+are third derivatives too.
 """
 
 from __future__ import annotations
 
-import enum
+from collections.abc import Iterable
 
 import tensorflow as tf
 
 
-class Use(enum.Enum):
-    """What a graph under construction tells of the gradients of `saved`."""
-
-    ZERO = "TensorFlow filled in zeros: nobody asked"
-    REAL = "somebody asked"
-    OPEN = "arguments of the function under construction: either"
+def known_zero(saved_grads: Iterable[tf.Tensor]) -> bool:
+    """Whether TensorFlow filled in all of these gradients of a graph's op."""
+    return all(_known_zero(grad) for grad in saved_grads)
 
 
-def use_of(saved_grads: dict[str, tf.Tensor]) -> Use:
-    """Whether any of these gradients can be other than zero."""
-    uses = {_use_of_one(grad) for grad in saved_grads.values()}
-    if Use.REAL in uses:
-        return Use.REAL
-    return Use.OPEN if Use.OPEN in uses else Use.ZERO
-
-
-def _use_of_one(grad: tf.Tensor) -> Use:
+def _known_zero(grad: tf.Tensor) -> bool:
     if not tf.is_symbolic_tensor(grad):
-        return Use.REAL
-    op = grad.op
-    while op.type == "Identity":
-        op = op.inputs[0].op
-    if op.type == "Placeholder":
-        return Use.OPEN
-    if op.type == "ZerosLike":
-        return Use.ZERO
+        return False
+    if grad.op.type == "ZerosLike":
+        return True
     # Where the shape is known: a constant if small, else a constant repeated.
-    constant = op.inputs[1] if op.type == "Fill" else op.outputs[0]
+    constant = grad.op.inputs[1] if grad.op.type == "Fill" else grad
     value = tf.get_static_value(constant) if constant.op.type == "Const" else None
-    return Use.REAL if value is None or value.any() else Use.ZERO
-
-
-def any_nonzero(saved_grads: dict[str, tf.Tensor]) -> tf.Tensor:
-    """The same at run time: a boolean. NaN is not zero."""
-    return tf.reduce_any(
-        [tf.reduce_any(tf.not_equal(grad, 0)) for grad in saved_grads.values()]
-    )
+    return value is not None and not value.any()
