@@ -41,7 +41,7 @@ class Block {
   ECORNN_DEVICE void TakeWeights() {
     const Pointer<const Operand> all = GlobalWeights();
     ECORNN_UNROLL for (int j = 0; j < Tile::kKept; ++j) {
-      const int chunk = Warp() + j * kWarps;
+      const int chunk = Warp() + j * Tile::kProductWarps;
       if (chunk >= plan_.chunks) continue;
       ECORNN_UNROLL for (int g = 0; g < kGates; ++g) {
         kept_[j * kGates + g].Load(
@@ -137,14 +137,15 @@ class Block {
                               Pointer<const Operand> operand,
                               unsigned used_rows, Sums* sums) {
     const Pointer<Operand> stage = Stage();
-    const int count = plan_.chunks > Warp()
-                          ? (plan_.chunks - Warp() + kWarps - 1) / kWarps
+    constexpr int kStep = Tile::kProductWarps;
+    const int count = Warp() < kStep && Warp() < plan_.chunks
+                          ? (plan_.chunks - Warp() + kStep - 1) / kStep
                           : 0;
     ECORNN_NO_UNROLL for (int base = 0; base < count; base += Tile::kAhead) {
       Vector16 ahead[Tile::kAhead * kLaneVectors];
       ECORNN_UNROLL for (int j = 0; j < Tile::kAhead; ++j) {
         if (base + j >= count) continue;
-        Fetch(operand, Warp() + (base + j) * kWarps, row_tile, used_rows,
+        Fetch(operand, Warp() + (base + j) * kStep, row_tile, used_rows,
               ahead + j * kLaneVectors);
       }
       ECORNN_UNROLL for (int j = 0; j < Tile::kAhead; ++j) {
@@ -177,17 +178,19 @@ class Block {
   // Hands this warp's sums to the threads that they belong to.
   template <int kFirst, int kCount>
   ECORNN_DEVICE void StoreParts(const Sums* sums) const {
+    if (Warp() >= Tile::kProductWarps) return;
     ECORNN_UNROLL for (int g = kFirst; g < kFirst + kCount; ++g) {
       sums[g].Store(Parts() + (Warp() * kGates + g) * kPartElements);
     }
   }
   // This thread's sum.
   ECORNN_DEVICE C AddParts(int gate) const {
-    const int warps = plan_.chunks < kWarps ? plan_.chunks : kWarps;
+    constexpr int kMost = Tile::kProductWarps;
+    const int warps = plan_.chunks < kMost ? plan_.chunks : kMost;
     const int part = ThreadIndex() / Tile::kUnits * Tile::kPartStride +
                      ThreadIndex() % Tile::kUnits;
     C sum = C(0);
-    ECORNN_UNROLL for (int w = 0; w < kWarps; ++w) {
+    ECORNN_UNROLL for (int w = 0; w < kMost; ++w) {
       if (w >= warps) continue;
       sum += Parts()[(w * kGates + gate) * kPartElements + part];
     }
@@ -266,10 +269,12 @@ class Block {
   }
   ECORNN_DEVICE Pointer<Operand> Stage() const {
     constexpr int kElements = Tile::kRows * kStageStride<Operand>;
-    return Shared<Operand>(0, kWarps * kElements) + Warp() * kElements;
+    return Shared<Operand>(0, Tile::kProductWarps * kElements) +
+           Warp() * kElements;
   }
   ECORNN_DEVICE Pointer<C> Parts() const {
-    return Shared<C>(plan_.shared_parts, kWarps * kGates * kPartElements);
+    return Shared<C>(plan_.shared_parts,
+                     Tile::kProductWarps * kGates * kPartElements);
   }
   ECORNN_DEVICE Pointer<unsigned char> Marks() const {
     return Shared<unsigned char>(plan_.shared_marks, rows());
@@ -277,7 +282,7 @@ class Block {
 
   // Chunks of the first slice that warps keep in registers.
   ECORNN_DEVICE int kept_chunks() const {
-    constexpr int kAll = Tile::kKept * kWarps;
+    constexpr int kAll = Tile::kKept * Tile::kProductWarps;
     return plan_.chunks < kAll ? plan_.chunks : kAll;
   }
   // Those of all slices that lie in shared memory.
@@ -343,7 +348,7 @@ class Block {
       }
     }
     const Pointer<const Operand> from =
-        WeightsOf(slice, Warp() + (base + j) * kWarps);
+        WeightsOf(slice, Warp() + (base + j) * Tile::kProductWarps);
     ECORNN_UNROLL for (int g = kFirst; g < kFirst + kCount; ++g) {
       typename Tile::Weights weights;
       weights.Load(from + g * kGateWeights);

@@ -31,10 +31,10 @@ class Pieces {
 
 void PlaceShared(const PlanRequest& r, Plan* p) {
   Pieces pieces;
-  pieces.Take(kWarps * r.tile_rows * StageStride(r.operand_bytes),
+  pieces.Take(r.product_warps * r.tile_rows * StageStride(r.operand_bytes),
               r.operand_bytes);
-  p->shared_parts = pieces.Take(kWarps * r.gates * r.tile_rows * r.part_stride,
-                                r.compute_bytes);
+  p->shared_parts = pieces.Take(
+      r.product_warps * r.gates * r.tile_rows * r.part_stride, r.compute_bytes);
   p->shared_marks = pieces.Take(int64_t{p->row_tiles} * r.tile_rows, 1);
   if (p->persistent) {
     p->shared_states =

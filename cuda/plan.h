@@ -31,6 +31,7 @@ struct PlanRequest {
   int bias_sums;       // of those, the sums of the biases' gradients
   int tile_units;
   int tile_rows;
+  int product_warps;
   int kept_chunks;     // of weights that all warps together keep in registers
   int part_stride;     // of a tile's rows of sums
   int weight_padding;  // weights that are read beyond the last tile's

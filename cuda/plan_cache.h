@@ -33,7 +33,7 @@ class PlanCache {
 
  private:
   static constexpr size_t kMost = 1024;
-  using Key = std::array<int64_t, 21>;
+  using Key = std::array<int64_t, 22>;
 
   static Key KeyOf(const PlanRequest& r, const Device& d, Path path) {
     return {r.batch,
@@ -45,6 +45,7 @@ class PlanCache {
             r.bias_sums,
             r.tile_units,
             r.tile_rows,
+            r.product_warps,
             r.kept_chunks,
             r.part_stride,
             r.weight_padding,

@@ -6,8 +6,9 @@
 // has 256 sums, one for each thread of a block, and is 16 deep: a chunk.
 //
 // Each tile type says: S what the arrays hold, C what is computed in, Operand
-// what is multiplied; kUnits and kRows; kKept, how many chunks of weights a
-// warp keeps in registers; kAhead, how many chunks of rows it fetches at once
+// what is multiplied; kUnits and kRows; kProductWarps, among how many of a
+// block's warps a product is split; kKept, how many chunks of weights a warp
+// keeps in registers; kAhead, how many chunks of rows it fetches at once
 // (32 registers' worth); kAvailable, whether the target has it; kPartStride,
 // how far apart the rows of stored sums lie; kWeightPadding, how many weights
 // beyond a tile's own are read.
@@ -38,6 +39,8 @@ struct MultiplyAddTile {
   static constexpr int kRows = 32;
   static constexpr int kKept = 0;
   static constexpr int kAhead = 8 / static_cast<int>(sizeof(S));
+  // The sums of eight warps in float64 would not fit the smaller GPUs.
+  static constexpr int kProductWarps = sizeof(C) == 8 ? kWarps / 2 : kWarps;
   static constexpr bool kAvailable = true;
   static constexpr int kPartStride = kUnits;
   static constexpr int kWeightPadding = 0;
@@ -133,6 +136,7 @@ struct NarrowTensorTile {
   static constexpr int kRows = 32;
   static constexpr int kKept = 2;
   static constexpr int kAhead = 4;
+  static constexpr int kProductWarps = kWarps;
   static constexpr bool kAvailable = true;
   static constexpr int kPartStride = kUnits;
   static constexpr int kWeightPadding = 0;
@@ -193,6 +197,7 @@ struct TensorFloat32Tile {
   static constexpr int kRows = 32;
   static constexpr int kKept = 0;
   static constexpr int kAhead = 2;
+  static constexpr int kProductWarps = kWarps;
   static constexpr bool kAvailable = true;
   static constexpr int kPartStride = 16;
   static constexpr int kWeightPadding = kUnits * kChunkDepth;

@@ -67,7 +67,8 @@ class PassUnit {
     request.bias_sums = bias_sums;
     request.tile_units = Tile::kUnits;
     request.tile_rows = Tile::kRows;
-    request.kept_chunks = Tile::kKept * kWarps;
+    request.product_warps = Tile::kProductWarps;
+    request.kept_chunks = Tile::kKept * Tile::kProductWarps;
     request.part_stride = Tile::kPartStride;
     request.weight_padding = Tile::kWeightPadding;
     request.operand_bytes = sizeof(Operand);

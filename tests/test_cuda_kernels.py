@@ -242,7 +242,7 @@ def test_blocks_of_several_tiles(engine, cell, dtype):
 
 
 @pytest.mark.parametrize("device", (H200, A100, T4), ids=lambda d: d.name)
-@pytest.mark.parametrize("dtype", ("float32", "float16", "tf32"))
+@pytest.mark.parametrize("dtype", ("float32", "float64", "float16", "tf32"))
 def test_devices(engine, device, dtype):
     cuda_calls.set_device(engine, device)
     for units in (24, 200):

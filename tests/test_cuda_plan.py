@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -9,9 +10,10 @@ import cuda_calls
 from cuda_calls import A100, H200, T4
 
 _REQUEST = (
-    "batch units gates operands states tile_units tile_rows kept_chunks "
-    "part_stride weight_padding operand_bytes compute_bytes multiprocessors "
-    "shared_per_block shared_per_multiprocessor most_resident cooperative path"
+    "batch units gates operands states tile_units tile_rows product_warps "
+    "kept_chunks part_stride weight_padding operand_bytes compute_bytes "
+    "multiprocessors shared_per_block shared_per_multiprocessor most_resident "
+    "cooperative path"
 ).split()
 _RESULT = (
     "persistent unit_slices group unit_blocks row_slices row_tiles chunks blocks "
@@ -27,6 +29,7 @@ HALF = {
     "states": 3,
     "tile_units": 8,
     "tile_rows": 32,
+    "product_warps": 8,
     "kept_chunks": 16,
     "part_stride": 8,
     "weight_padding": 0,
@@ -38,6 +41,12 @@ TF32 = HALF | {
     "part_stride": 16,
     "weight_padding": 128,
     "operand_bytes": 4,
+}
+DOUBLE = HALF | {
+    "product_warps": 4,
+    "kept_chunks": 0,
+    "operand_bytes": 8,
+    "compute_bytes": 8,
 }
 FLOAT = HALF | {"kept_chunks": 0, "operand_bytes": 4}
 
@@ -107,6 +116,16 @@ def test_steps_where_they_do_not(engine, device, shape, units):
     assert p["shared_bytes"] < 64 * 1024
     error, _ = plan(engine, device, shape, 64, units, "persistent")
     assert error != 0
+
+
+@pytest.mark.parametrize("shape", (HALF, TF32, FLOAT, DOUBLE))
+def test_steps_fit_every_supported_device(engine, shape):
+    """A T4 gives a block 64 KB; TF32 needs an A10, which gives 99 KB."""
+    device = replace(A100, shared_per_block=99 * 1024) if shape is TF32 else T4
+    for units in (20, 5000):
+        error, p = plan(engine, device, shape, 64, units, "steps")
+        assert error == 0
+        assert p["shared_bytes"] <= device.shared_per_block
 
 
 def test_a_forced_path_is_kept(engine):

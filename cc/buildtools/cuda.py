@@ -82,7 +82,7 @@ def engine(
         cpp, flags: how the library's other sources are compiled.
         objects: the folder of the library's other objects.
     """
-    wanted = os.environ.get("TF_ECORNN_CUDA", "0")
+    wanted = os.environ.get("TF_ECORNN_CUDA", "")
     if wanted not in ("", "0", "1", "emulated"):
         compiler.refuse(f"TF_ECORNN_CUDA must be 0, 1 or emulated, not {wanted!r}.")
     if wanted == "0":
@@ -124,10 +124,10 @@ def _emulated(cpp, flags, objects) -> Engine:
     own = [*cuda_on_cpu.FLAGS, *compiler.extra_flags()]
     sources = [*cuda_on_cpu.emulation_sources(), *cuda_on_cpu.kernel_sources()]
     sources = [source for source in sources if source.name != "entry.cc"]
-    engine = compiler.units(cpp, sources, own, cuda_on_cpu.FOLDER)
+    units = compiler.units(cpp, sources, own, cuda_on_cpu.FOLDER)
     define = [*flags, "-DECORNN_CUDA_ON_CPU"]
     kernels = compiler.units(cpp, [GPU_KERNELS], define, objects / "emulated")
-    return Engine((*engine, *kernels), link=("-ldl",), toolkit="emulated")
+    return Engine((*units, *kernels), link=("-ldl",), toolkit="emulated")
 
 
 def _with_nvcc(root, cpp, flags, objects) -> Engine:
@@ -140,11 +140,10 @@ def _with_nvcc(root, cpp, flags, objects) -> Engine:
     key = hashlib.sha256(repr([words, toolkit.version]).encode()).hexdigest()[:8]
     folder = root / OBJECTS / f"nvcc-{toolkit.version}-{key}"
     _check_that_it_works(toolkit, words, folder)
-    host_sources = sorted(p.relative_to(root) for p in (root / FOLDER).rglob("*.cc"))
-    units = compiler.units(cpp, [GPU_KERNELS, *host_sources], flags, objects)
+    kernels = compiler.units(cpp, [GPU_KERNELS], flags, objects)
     link = [f"-L{f}" for f in toolkit.library_folders]
     return Engine(
-        units=(*(_unit(source, words, folder) for source in sources), *units),
+        units=(*(_unit(source, words, folder) for source in sources), *kernels),
         link=(*link, f"-l:{STATIC_RUNTIME}", *SYSTEM_LIBRARIES),
         toolkit=toolkit.version,
         targets=targets,

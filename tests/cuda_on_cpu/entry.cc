@@ -250,6 +250,7 @@ int ecornn_cuda_plan(const EcornnPlanRequest* r, EcornnPlanResult* result) {
   request.states = static_cast<int>(r->states);
   request.tile_units = static_cast<int>(r->tile_units);
   request.tile_rows = static_cast<int>(r->tile_rows);
+  request.product_warps = static_cast<int>(r->product_warps);
   request.kept_chunks = static_cast<int>(r->kept_chunks);
   request.part_stride = static_cast<int>(r->part_stride);
   request.weight_padding = static_cast<int>(r->weight_padding);

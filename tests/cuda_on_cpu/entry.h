@@ -109,6 +109,7 @@ struct EcornnPlanRequest {
   int64_t states;
   int64_t tile_units;
   int64_t tile_rows;
+  int64_t product_warps;
   int64_t kept_chunks;
   int64_t part_stride;
   int64_t weight_padding;
