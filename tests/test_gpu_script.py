@@ -57,7 +57,13 @@ def test_emulated_trial(library, tmp_path):
     """The timing as well, and that both sides do the same work."""
     file = tmp_path / "result.json"
     process = run(
-        "check_and_time.py", "--emulated", "--quick", "--trial", "--json", file
+        "check_and_time.py",
+        "--emulated",
+        "--quick",
+        "--trial",
+        "--json",
+        file,
+        timeout=600,
     )
     assert process.returncode == 0, process.stdout + process.stderr
     rows = json.loads(file.read_text())["timing"]["rows"]

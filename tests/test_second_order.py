@@ -10,12 +10,10 @@ import unrolled
 from layer_pairs import (
     KINDS,
     assert_equal,
-    copy_weights,
     draw_inputs,
     draw_layer_mask,
     draw_states,
     make_pair,
-    random_weights,
     tensors_of,
     weigh,
 )
@@ -227,3 +225,241 @@ def test_routes(problem, route):
         return ROUTES[route](lambda: function(problem, given), list(given.values()))
 
     assert_all_equal(found(unrolled.ours), found(unrolled.run))
+
+
+def meta_step(call_with, sources):
+    """MAML: gradients through two steps of gradient descent on all sources."""
+    with tf.GradientTape() as outer:
+        outer.watch(sources)
+        fast = sources
+        for _ in range(2):
+            with tf.GradientTape() as inner:
+                inner.watch(fast)
+                value = total(call_with(fast))
+            slopes = inner.gradient(value, fast)
+            fast = [s - 0.1 * g for s, g in zip(fast, slopes, strict=True)]
+        value = total(call_with(fast))
+    return outer.gradient(value, sources)
+
+
+def forward_over_reverse(call_with, sources):
+    """The product of the Hessian with a vector."""
+    vector = [tf.sin(1.0 + s) for s in sources]
+    with tf.autodiff.ForwardAccumulator(sources, vector) as accumulator:
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            value = total(call_with(sources))
+        slopes = tape.gradient(value, sources)
+    return [accumulator.jvp(slope) for slope in slopes]
+
+
+def reverse_over_forward(call_with, sources):
+    vector = [tf.sin(1.0 + s) for s in sources]
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        with tf.autodiff.ForwardAccumulator(sources, vector) as accumulator:
+            value = total(call_with(sources))
+        slope = accumulator.jvp(value)
+    return tape.gradient(slope, sources)
+
+
+def third(call_with, sources):
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        slope = total(second(lambda: call_with(sources), sources))
+    return tape.gradient(slope, sources)
+
+
+USES = (meta_step, forward_over_reverse, reverse_over_forward, third)
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+@pytest.mark.parametrize("traced", (False, True), ids=("eager", "graph"))
+def test_uses(problem, use, traced):
+    if traced and (problem.cell != "lstm" or use is third):
+        pytest.skip("one cell, and no third derivative, is enough to trace")
+
+    def found(function, traced):
+        given = unrolled.tensors(problem)
+
+        def call_with(sources):
+            return function(problem, dict(zip(given, sources, strict=True)))
+
+        def step():
+            return use(call_with, list(given.values()))
+
+        return (tf.function(step) if traced else step)()
+
+    expected = found(unrolled.run, traced=False)
+    assert_all_equal(found(unrolled.ours, traced), expected)
+
+
+def test_critic_with_gradient_penalty_trains_as_stock():
+    """WGAN-GP's critic under `fit`: the penalty on the gradient of the inputs."""
+
+    @keras.saving.register_keras_serializable(package="tests")
+    class Critic(keras.Sequential):
+        def train_step(self, data):
+            (x,) = data
+            with tf.GradientTape() as outer:
+                with tf.GradientTape() as inner:
+                    inner.watch(x)
+                    score = tf.reduce_mean(self(x, training=True))
+                norms = tf.norm(tf.reshape(inner.gradient(score, x), (4, -1)), axis=1)
+                loss = score + 10.0 * tf.reduce_mean((norms - 1.0) ** 2)
+            variables = self.trainable_variables
+            slopes = outer.gradient(loss, [v.value for v in variables])
+            self.optimizer.apply(slopes, variables)
+            return {"loss": loss}
+
+    def trained(layer_class, weights=None):
+        critic = Critic(
+            [
+                keras.Input((6, 3), dtype="float64"),
+                layer_class(5, return_sequences=True, dtype="float64", unroll=True),
+                layer_class(4, dtype="float64", unroll=True),
+                keras.layers.Dense(1, dtype="float64"),
+            ]
+        )
+        if weights:
+            critic.set_weights(weights)
+        first = critic.get_weights()
+        critic.compile(keras.optimizers.SGD(0.05))
+        x = draw_inputs(batch=20)
+        history = critic.fit(x, batch_size=4, epochs=2, shuffle=False, verbose=0)
+        return first, history.history["loss"], critic.get_weights()
+
+    first, expected, expected_weights = trained(keras.layers.LSTM)
+    _, losses, weights = trained(tf_ecornn.LSTM, first)
+    assert expected[1] < expected[0]
+    np.testing.assert_allclose(losses, expected, rtol=1e-8)
+    for a, e in zip(weights, expected_weights, strict=True):
+        assert_equal(a, e, "weights", TOLERANCE)
+
+
+def first_order_graph(wide):
+    """The graph of a first derivative: its forward op, and its op types."""
+    features, units = (100, 4) if wide else (3, 4)
+    shapes = ((None, None, features), (features, 4 * units), (units, 4 * units))
+
+    @tf.function(input_signature=[tf.TensorSpec(s) for s in shapes])
+    def step(x, kernel, recurrent_kernel):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch((x, kernel, recurrent_kernel))
+            found = tf_ecornn.lstm(x, kernel, recurrent_kernel, return_sequences=True)
+            value = tf.reduce_sum(found.output)
+        return tape.gradient(value, (x, kernel, recurrent_kernel))
+
+    operations = step.get_concrete_function().graph.get_operations()
+    (forward,) = (op for op in operations if op.type == "EcoRNN>Lstm")
+    return forward, [op.type for op in operations]
+
+
+@pytest.mark.parametrize("wide", (False, True), ids=("joined", "projected"))
+def test_first_derivatives_are_the_ops_alone(wide):
+    forward, types = first_order_graph(wide)
+    assert types.count("EcoRNN>Lstm") == types.count("EcoRNN>LstmGrad") == 1
+    assert types.count("MatMul") == (4 if wide else 3)
+    assert not {t for t in types if "While" in t or "TensorList" in t or "If" in t}
+    # The ops reuse these buffers, which nothing else may read: gates, and x W.
+    readers = {
+        op.type for op in forward.outputs[4].consumers() if op.type != "ZerosLike"
+    }
+    assert readers == {"EcoRNN>LstmGrad"}
+    if wide:
+        assert [op.type for op in forward.inputs[0].consumers()] == ["EcoRNN>Lstm"]
+
+
+def test_first_derivatives_run_two_ops(fused_calls):
+    """Eager and traced, with tapes around that could ask for more."""
+    problem = draw_problem("lstm", 3, features=3)
+    given = list(unrolled.tensors(problem).values())
+    names = list(unrolled.tensors(problem))
+
+    def call():
+        return total(unrolled.ours(problem, dict(zip(names, given, strict=True))))
+
+    for function in (call, tf.function(call)):
+        before = fused_calls()
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            value = function()
+        tape.gradient(value, given)
+        assert fused_calls() - before == 2
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("dtype", ("float32", "float16", "bfloat16"))
+def test_narrow_dtypes(cell, dtype):
+    problem = draw_problem(cell, 4, features=3, scale=0.5)
+    given = unrolled.tensors(problem)
+    expected = second(lambda: unrolled.run(problem, given), list(given.values()))
+    narrow = unrolled.tensors(problem, tf.as_dtype(dtype))
+    actual = second(lambda: unrolled.ours(problem, narrow), list(narrow.values()))
+    bound = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}[dtype]
+    for (name, a), e in zip(zip(narrow, actual, strict=True), expected, strict=True):
+        assert a.dtype == dtype
+        error = np.abs(tf.cast(a, tf.float64) - e).max() / np.abs(e).max()
+        assert error < bound, f"{name}: off by {error:.1e}, relative to the largest"
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("batch, steps", ((0, 3), (2, 0)))
+@pytest.mark.parametrize("traced", (False, True), ids=("eager", "graph"))
+def test_empty_batches_and_sequences(cell, batch, steps, traced):
+    problem = draw_problem(cell, 1, batch=batch, steps=steps, features=3)
+    given = list(unrolled.tensors(problem).values())
+    names = list(unrolled.tensors(problem))
+
+    def step(*sources):
+        def call():
+            return unrolled.ours(problem, dict(zip(names, sources, strict=True)))
+
+        return second(call, list(sources))
+
+    if traced:
+        signature = [
+            tf.TensorSpec((None,) * len(g.shape), g.dtype)
+            if name in ("x", "initial_h", "initial_c")
+            else tf.TensorSpec(g.shape, g.dtype)
+            for name, g in zip(names, given, strict=True)
+        ]
+        step = tf.function(step, input_signature=signature)
+    found = step(*given)
+    for name, slope, source in zip(names, found, given, strict=True):
+        assert slope.shape == source.shape
+        assert np.isfinite(slope).all(), name
+        if "initial" not in name:
+            # Of no steps or no rows.
+            assert not np.any(slope), name
+
+
+def test_under_xla(problem):
+    if not _library.has_xla():
+        pytest.skip("this build has no kernels for XLA")
+    given = unrolled.tensors(problem)
+    sources = list(given.values())
+
+    def call():
+        return unrolled.ours(problem, given)
+
+    compiled = tf.function(lambda: second(call, sources), jit_compile=True)
+    assert_all_equal(compiled(), second(call, sources))
+
+
+def test_through_a_reloaded_function(problem, tmp_path):
+    given = unrolled.tensors(problem)
+    names = list(given)
+
+    @tf.function
+    def call(*sources):
+        return unrolled.ours(problem, dict(zip(names, sources, strict=True)))
+
+    module = tf.Module()
+    module.call = call
+    call(*given.values())
+    tf.saved_model.save(module, str(tmp_path))
+    reloaded = tf.saved_model.load(str(tmp_path))
+    sources = list(given.values())
+    actual = second(lambda: reloaded.call(*sources), sources)
+    assert_all_equal(actual, second(lambda: unrolled.run(problem, given), sources))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -83,18 +82,10 @@ def mark_gather_valid(output: tf.Tensor) -> None:
 
 
 def _backward(cell, saved_grads, **arguments):
-    """The gradient op; where saved tensors have gradients, their part is added."""
-    found = cell.backward(**arguments)._asdict()
-    if not second_order.known_zero(saved_grads.values()):
-        zeros = {
-            name: tf.zeros_like(arguments[name])
-            for name in ("grad_" + output for output in cell.outputs)
-        }
-        of_saved = cell.plain_backward(
-            **(arguments | zeros | {"grad_outputs": []}), saved_grads=saved_grads
-        )
-        found = tf.nest.map_structure(tf.add, found, of_saved._asdict())
-    return SimpleNamespace(**found)
+    """The gradient op, or ordinary ops where saved tensors have gradients."""
+    if second_order.known_zero(saved_grads.values()):
+        return cell.backward(**arguments)
+    return cell.plain_backward(saved_grads=saved_grads, **arguments)
 
 
 def _products(cell, x, lists, attributes, saved, grad, gather_valid):

@@ -47,8 +47,7 @@ def lstm_gradient(
 
     Args:
         saved_grads: gradients of the forward op's saved outputs, by name: gates
-            (B, T, 4U), previous_h and previous_c, each (B, T, U). With them the
-            other gradients must be zero.
+            (B, T, 4U), previous_h and previous_c, each (B, T, U). None: zeros.
         shared: the arguments that `_Sweep` takes.
 
     Returns:
@@ -115,8 +114,7 @@ def gru_gradient(
 
     Args:
         saved_grads: gradients of the forward op's saved outputs, by name: gates
-            (B, T, 3U), previous_h and candidate, each (B, T, U). With them the other
-            gradients must be zero.
+            (B, T, 3U), previous_h and candidate, each (B, T, U). None: zeros.
         shared: the arguments that `_Sweep` takes.
 
     Returns:
@@ -354,24 +352,13 @@ class _Sweep:
         _, states, _, outputs = tf.while_loop(
             lambda t, *_: t > 0,
             body,
-            (self._steps_to_take(), states, self._grad_last_output, outputs),
+            (self._steps, states, self._grad_last_output, outputs),
             maximum_iterations=self._steps,
         )
         sequences = [self._from_array(array) for array in outputs]
         if self._reverse:
             sequences = [tf.reverse(x, [1]) for x in sequences]
         return sequences, states
-
-    def _steps_to_take(self):
-        """All, or none if all there is are gradients of saved tensors that are zero."""
-        if not self._saved_grads:
-            return self._steps
-        nonzero = [
-            # NaN is not zero.
-            tf.reduce_any(tf.not_equal(grad, tf.zeros((), grad.dtype)))
-            for grad in self._saved_grads.values()
-        ]
-        return tf.where(tf.reduce_any(nonzero), self._steps, 0)
 
     def _step(self, step, names, states, repeated, now):
         """A step of all rows, masks and resets included."""

@@ -22,13 +22,16 @@ A second derivative goes through d. It needs what a first one does not:
 
 2. The gradient of F from gradients of `saved`, which 1 gives. They join the same
    linear recurrence: that of a saved gate, times its slope, is a part of d_z; those
-   of an h and a c that entered a step are parts of d_h- and d_c-. So the same
-   statement, with g zero, gives what G lacks.
+   of an h and a c that entered a step are parts of d_h- and d_c-. So one statement
+   serves both.
 
 In a graph these are the registered gradients of the two ops. F's receives zeros for
-`saved` whenever nobody asks for a second derivative. Most of them can be told from
-gradients while the graph is built, and then a first derivative is G alone; where
-they are arguments of the function being built, its loop makes no step at run time.
+`saved` where nobody asks for a second derivative. They can be told from gradients
+while the graph is built, and then a first derivative is G alone. They cannot where
+they are arguments of the function being built, which is so under a persistent tape,
+or several, around a `tf.function`. Whether they are zero at run time must not matter:
+their own derivative does not vanish with them.
+
 In eager mode F hides behind `tf.custom_gradient`, and so does its gradient, whose own
 gradient runs F once more where a tape sees it. All of it being ordinary ops, there
 are third derivatives too.

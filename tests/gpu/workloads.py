@@ -72,7 +72,7 @@ WORKS = (
 )
 # For a trial of the script without a GPU: nothing to be learnt from the figures.
 TRIAL_WORKS = (
-    _work(9, 2, 3, 5, aim=1.0),
+    _work(9, 2, 3, 5),
     _work(9, 2, 3, 1),
     _work(9, 2, 3, 9, " lengths", lengths=True),
     _work(9, 2, 3, 5, " dropout", dropout=True),

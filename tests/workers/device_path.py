@@ -3,8 +3,8 @@
     python tests/workers/device_path.py persistent SEED test_op_values.py::test_x ...
 
 The first argument is the path that the planner is given a device for: `persistent`, an
-H200, or `steps`, an RTX 3060 without cooperative launches. Ends with pytest's status and,
-before it, a line with how many kernels were launched, and of them persistent.
+H200, or `steps`, an RTX 3060 without cooperative launches. Ends with pytest's status
+and, before it, a line with how many kernels were launched, and of them persistent.
 """
 
 import ctypes
