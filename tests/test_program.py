@@ -43,7 +43,12 @@ PROGRAMS = {
     "exception of a neighbour": "import neighbour; neighbour.fail()",
     "broken neighbour": "import broken",
     "syntax error": "print('never')\\nx = (1",
-    "interrupt": "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
+    # A shell may have started us with the signal ignored, which is inherited.
+    "interrupt": """
+        import os, signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.kill(os.getpid(), signal.SIGINT)
+    """,
     "own excepthook": """
         import sys, traceback
         def hook(kind, error, tb):

@@ -35,7 +35,7 @@ def _threads() -> str:
 
 
 def information() -> dict[str, str]:
-    """Versions, instruction set, threads and CUDA, in the order they are shown."""
+    """Versions, instruction set, threads, XLA and CUDA, in the order they are shown."""
     import keras
     import tensorflow as tf
 
@@ -51,6 +51,7 @@ def information() -> dict[str, str]:
         "instruction set": _library.isa(),
         "instruction sets compiled": ", ".join(_library.compiled_isas()),
         "threads (intra-op)": _threads(),
+        "XLA kernels (jit_compile)": "yes" if _build_info.XLA else "no",
         **_cuda(),
         "GPUs TensorFlow sees": str(len(gpus)),
     }
