@@ -1,6 +1,5 @@
 """Gradients of gradients, against stock Keras and a plain unrolled statement."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,50 +8,14 @@ import tf_ecornn
 import unrolled
 from layer_pairs import (
     KINDS,
-    assert_equal,
     draw_inputs,
     draw_layer_mask,
     draw_states,
     make_pair,
     tensors_of,
-    weigh,
 )
 from problems import CELLS, draw_problem, draw_tame
-from tf_ecornn import _library
-
-# The bar: what stock gives in float64.
-TOLERANCE = 1e-8
-
-
-def total(found):
-    """A number in which every result counts, not linearly."""
-    return tf.add_n([tf.reduce_sum(tf.sin(weigh(i, v))) for i, v in enumerate(found)])
-
-
-def squares(gradients):
-    """A number in which every gradient counts with its square."""
-    products = [tf.reduce_sum(weigh(i, g * g)) for i, g in enumerate(gradients)]
-    return tf.add_n(products)
-
-
-def second(call, sources):
-    """Gradients of a sum over all gradients of a sum over all results."""
-    with tf.GradientTape() as outer:
-        outer.watch(sources)
-        with tf.GradientTape() as inner:
-            inner.watch(sources)
-            value = total(call())
-        first = inner.gradient(value, sources, unconnected_gradients="zero")
-        loss = squares(first)
-    return outer.gradient(loss, sources, unconnected_gradients="zero")
-
-
-def assert_all_equal(actual, expected, tolerance=TOLERANCE):
-    assert len(actual) == len(expected)
-    for number, (a, e) in enumerate(zip(actual, expected, strict=True)):
-        assert_equal(a, e, f"second derivative {number}", tolerance)
-    assert any(np.abs(e).max(initial=0.0) > 0.0 for e in expected), "all zero"
-
+from second_derivatives import assert_all_equal, second
 
 LAYERS = {
     "plain": {},
@@ -121,17 +84,18 @@ def both_second(problem):
 @pytest.mark.parametrize("name", tf_ecornn.ACTIVATIONS)
 def test_activations(cell, name):
     """In both places, off their kinks."""
+    runs_away = name == "exponential"
     problem = draw_tame(
         cell,
         seed=1,
         margin=1e-3,
         batch=2,
-        steps=3,
+        steps=2 if runs_away else 3,
         units=4,
         features=2,
         activation=name,
         recurrent_activation=name,
-        scale=0.7,
+        scale=0.3 if runs_away else 0.7,
     )
     actual, expected = both_second(problem)
     assert_all_equal(actual, expected)
@@ -153,239 +117,6 @@ def test_reset_masks_and_dropout(cell, seed):
     )
     actual, expected = both_second(problem)
     assert_all_equal(actual, expected)
-
-
-@pytest.fixture(scope="module", params=CELLS)
-def problem(request):
-    return draw_problem(request.param, 7, batch=3, steps=4, units=5, features=3)
-
-
-def around_a_function(call, sources, persistent=False):
-    """Eager tapes around a traced forward pass."""
-    traced = tf.function(lambda: total(call()))
-    with tf.GradientTape(persistent=persistent) as outer:
-        outer.watch(sources)
-        with tf.GradientTape() as inner:
-            inner.watch(sources)
-            value = traced()
-        loss = squares(inner.gradient(value, sources))
-    return outer.gradient(loss, sources, unconnected_gradients="zero")
-
-
-def by_tf_gradients(call, sources):
-    @tf.function
-    def traced():
-        first = tf.gradients(total(call()), sources)
-        return tf.gradients(squares(first), sources, unconnected_gradients="zero")
-
-    return traced()
-
-
-def in_nested_functions(call, sources):
-    traced = tf.function(lambda: total(call()))
-
-    @tf.function
-    def outer():
-        return second(lambda: [traced()], sources)
-
-    return outer()
-
-
-def in_a_loop(call, sources):
-    """The forward pass in a `tf.while_loop`, both gradients around it."""
-
-    @tf.function
-    def traced():
-        def looped():
-            value = tf.zeros((), tf.float64)
-            for _ in tf.range(2):
-                value += total(call())
-            return [value]
-
-        return second(looped, sources)
-
-    return traced()
-
-
-ROUTES = {
-    "eager": second,
-    "graph": lambda call, sources: tf.function(lambda: second(call, sources))(),
-    "around a function": around_a_function,
-    "persistent tape": lambda call, sources: around_a_function(call, sources, True),
-    "nested functions": in_nested_functions,
-    "tf.gradients": by_tf_gradients,
-    "loop": in_a_loop,
-}
-
-
-@pytest.mark.parametrize("route", ROUTES)
-def test_routes(problem, route):
-    def found(function):
-        given = unrolled.tensors(problem)
-        return ROUTES[route](lambda: function(problem, given), list(given.values()))
-
-    assert_all_equal(found(unrolled.ours), found(unrolled.run))
-
-
-def meta_step(call_with, sources):
-    """MAML: gradients through two steps of gradient descent on all sources."""
-    with tf.GradientTape() as outer:
-        outer.watch(sources)
-        fast = sources
-        for _ in range(2):
-            with tf.GradientTape() as inner:
-                inner.watch(fast)
-                value = total(call_with(fast))
-            slopes = inner.gradient(value, fast)
-            fast = [s - 0.1 * g for s, g in zip(fast, slopes, strict=True)]
-        value = total(call_with(fast))
-    return outer.gradient(value, sources)
-
-
-def forward_over_reverse(call_with, sources):
-    """The product of the Hessian with a vector."""
-    vector = [tf.sin(1.0 + s) for s in sources]
-    with tf.autodiff.ForwardAccumulator(sources, vector) as accumulator:
-        with tf.GradientTape() as tape:
-            tape.watch(sources)
-            value = total(call_with(sources))
-        slopes = tape.gradient(value, sources)
-    return [accumulator.jvp(slope) for slope in slopes]
-
-
-def reverse_over_forward(call_with, sources):
-    vector = [tf.sin(1.0 + s) for s in sources]
-    with tf.GradientTape() as tape:
-        tape.watch(sources)
-        with tf.autodiff.ForwardAccumulator(sources, vector) as accumulator:
-            value = total(call_with(sources))
-        slope = accumulator.jvp(value)
-    return tape.gradient(slope, sources)
-
-
-def third(call_with, sources):
-    with tf.GradientTape() as tape:
-        tape.watch(sources)
-        slope = total(second(lambda: call_with(sources), sources))
-    return tape.gradient(slope, sources)
-
-
-USES = (meta_step, forward_over_reverse, reverse_over_forward, third)
-
-
-@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
-@pytest.mark.parametrize("traced", (False, True), ids=("eager", "graph"))
-def test_uses(problem, use, traced):
-    if traced and (problem.cell != "lstm" or use is third):
-        pytest.skip("one cell, and no third derivative, is enough to trace")
-
-    def found(function, traced):
-        given = unrolled.tensors(problem)
-
-        def call_with(sources):
-            return function(problem, dict(zip(given, sources, strict=True)))
-
-        def step():
-            return use(call_with, list(given.values()))
-
-        return (tf.function(step) if traced else step)()
-
-    expected = found(unrolled.run, traced=False)
-    assert_all_equal(found(unrolled.ours, traced), expected)
-
-
-def test_critic_with_gradient_penalty_trains_as_stock():
-    """WGAN-GP's critic under `fit`: the penalty on the gradient of the inputs."""
-
-    @keras.saving.register_keras_serializable(package="tests")
-    class Critic(keras.Sequential):
-        def train_step(self, data):
-            (x,) = data
-            with tf.GradientTape() as outer:
-                with tf.GradientTape() as inner:
-                    inner.watch(x)
-                    score = tf.reduce_mean(self(x, training=True))
-                norms = tf.norm(tf.reshape(inner.gradient(score, x), (4, -1)), axis=1)
-                loss = score + 10.0 * tf.reduce_mean((norms - 1.0) ** 2)
-            variables = self.trainable_variables
-            slopes = outer.gradient(loss, [v.value for v in variables])
-            self.optimizer.apply(slopes, variables)
-            return {"loss": loss}
-
-    def trained(layer_class, weights=None):
-        critic = Critic(
-            [
-                keras.Input((6, 3), dtype="float64"),
-                layer_class(5, return_sequences=True, dtype="float64", unroll=True),
-                layer_class(4, dtype="float64", unroll=True),
-                keras.layers.Dense(1, dtype="float64"),
-            ]
-        )
-        if weights:
-            critic.set_weights(weights)
-        first = critic.get_weights()
-        critic.compile(keras.optimizers.SGD(0.05))
-        x = draw_inputs(batch=20)
-        history = critic.fit(x, batch_size=4, epochs=2, shuffle=False, verbose=0)
-        return first, history.history["loss"], critic.get_weights()
-
-    first, expected, expected_weights = trained(keras.layers.LSTM)
-    _, losses, weights = trained(tf_ecornn.LSTM, first)
-    assert expected[1] < expected[0]
-    np.testing.assert_allclose(losses, expected, rtol=1e-8)
-    for a, e in zip(weights, expected_weights, strict=True):
-        assert_equal(a, e, "weights", TOLERANCE)
-
-
-def first_order_graph(wide):
-    """The graph of a first derivative: its forward op, and its op types."""
-    features, units = (100, 4) if wide else (3, 4)
-    shapes = ((None, None, features), (features, 4 * units), (units, 4 * units))
-
-    @tf.function(input_signature=[tf.TensorSpec(s) for s in shapes])
-    def step(x, kernel, recurrent_kernel):
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch((x, kernel, recurrent_kernel))
-            found = tf_ecornn.lstm(x, kernel, recurrent_kernel, return_sequences=True)
-            value = tf.reduce_sum(found.output)
-        return tape.gradient(value, (x, kernel, recurrent_kernel))
-
-    operations = step.get_concrete_function().graph.get_operations()
-    (forward,) = (op for op in operations if op.type == "EcoRNN>Lstm")
-    return forward, [op.type for op in operations]
-
-
-@pytest.mark.parametrize("wide", (False, True), ids=("joined", "projected"))
-def test_first_derivatives_are_the_ops_alone(wide):
-    forward, types = first_order_graph(wide)
-    assert types.count("EcoRNN>Lstm") == types.count("EcoRNN>LstmGrad") == 1
-    assert types.count("MatMul") == (4 if wide else 3)
-    assert not {t for t in types if "While" in t or "TensorList" in t or "If" in t}
-    # The ops reuse these buffers, which nothing else may read: gates, and x W.
-    readers = {
-        op.type for op in forward.outputs[4].consumers() if op.type != "ZerosLike"
-    }
-    assert readers == {"EcoRNN>LstmGrad"}
-    if wide:
-        assert [op.type for op in forward.inputs[0].consumers()] == ["EcoRNN>Lstm"]
-
-
-def test_first_derivatives_run_two_ops(fused_calls):
-    """Eager and traced, with tapes around that could ask for more."""
-    problem = draw_problem("lstm", 3, features=3)
-    given = list(unrolled.tensors(problem).values())
-    names = list(unrolled.tensors(problem))
-
-    def call():
-        return total(unrolled.ours(problem, dict(zip(names, given, strict=True))))
-
-    for function in (call, tf.function(call)):
-        before = fused_calls()
-        with tf.GradientTape() as tape:
-            tape.watch(given)
-            value = function()
-        tape.gradient(value, given)
-        assert fused_calls() - before == 2
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -432,34 +163,3 @@ def test_empty_batches_and_sequences(cell, batch, steps, traced):
         if "initial" not in name:
             # Of no steps or no rows.
             assert not np.any(slope), name
-
-
-def test_under_xla(problem):
-    if not _library.has_xla():
-        pytest.skip("this build has no kernels for XLA")
-    given = unrolled.tensors(problem)
-    sources = list(given.values())
-
-    def call():
-        return unrolled.ours(problem, given)
-
-    compiled = tf.function(lambda: second(call, sources), jit_compile=True)
-    assert_all_equal(compiled(), second(call, sources))
-
-
-def test_through_a_reloaded_function(problem, tmp_path):
-    given = unrolled.tensors(problem)
-    names = list(given)
-
-    @tf.function
-    def call(*sources):
-        return unrolled.ours(problem, dict(zip(names, sources, strict=True)))
-
-    module = tf.Module()
-    module.call = call
-    call(*given.values())
-    tf.saved_model.save(module, str(tmp_path))
-    reloaded = tf.saved_model.load(str(tmp_path))
-    sources = list(given.values())
-    actual = second(lambda: reloaded.call(*sources), sources)
-    assert_all_equal(actual, second(lambda: unrolled.run(problem, given), sources))

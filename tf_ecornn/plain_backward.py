@@ -61,21 +61,28 @@ def lstm_gradient(
     slope_i, slope_f, slope_g, slope_o = _each(functions, "slope", saved)
     c = sweep.wide(previous_c)
     c_next = f * c + i * g
+    # One by one: joined to (B, T, 3U), XLA's CPU compiler in TensorFlow 2.21 gives
+    # wrong numbers for some sizes, T=4 U=5 among them.
     sequences = {
         "to_c": o * candidate.slope_at(c_next),
-        "from_c": tf.concat([g * slope_i, c * slope_f, i * slope_g], axis=-1),
-        "from_h": candidate.value(c_next) * slope_o,
+        "to_i": g * slope_i,
+        "to_f": c * slope_f,
+        "to_g": i * slope_g,
+        "to_o": candidate.value(c_next) * slope_o,
         "f": f,
-        "extra": sweep.extra_gates(functions, saved),
+        **sweep.extra_gates("ifgo", functions, saved),
     }
     through_kernel = sweep.through_kernel(0, 4)
 
     def step(grads, now):
         grad_h, grad_c = grads
         grad_c = grad_c + grad_h * now["to_c"]
-        from_c = tf.tile(grad_c, (1, 3)) * now["from_c"]
-        z = tf.concat([from_c, grad_h * now["from_h"]], axis=-1)
-        z = _plus(z, now.get("extra"))
+        sources = {"i": grad_c, "f": grad_c, "g": grad_c, "o": grad_h}
+        z = [
+            _plus(grad * now[f"to_{gate}"], now.get(f"extra_{gate}"))
+            for gate, grad in sources.items()
+        ]
+        z = tf.concat(z, axis=-1)
         return [z], [through_kernel(z), grad_c * now["f"]]
 
     final = {"previous_h": grad_final_h, "previous_c": grad_final_c}
@@ -131,7 +138,7 @@ def gru_gradient(
         "z": z,
         "to_z": (h - n) * slope_z,
         "to_n": (1.0 - z) * slope_n,
-        "extra": sweep.extra_gates(functions, saved),
+        **sweep.extra_gates("zrn", functions, saved),
         "extra_candidate": sweep.extra("candidate"),
     }
     if reset_after:
@@ -160,10 +167,9 @@ def _reset_after_step(sweep: _Sweep) -> Step:
 
     def step(grads, now):
         (grad_h,) = grads
-        extra_z, extra_r, extra_n = _thirds(now.get("extra"))
-        grad_z = _plus(grad_h * now["to_z"], extra_z)
-        grad_n = _plus(grad_h * now["to_n"], extra_n)
-        grad_r = _plus(grad_n * now["to_r"], extra_r)
+        grad_z = _plus(grad_h * now["to_z"], now.get("extra_z"))
+        grad_n = _plus(grad_h * now["to_n"], now.get("extra_n"))
+        grad_r = _plus(grad_n * now["to_r"], now.get("extra_r"))
         grad_s = _plus(grad_n * now["r"], now.get("extra_candidate"))
         before = grad_h * now["z"]
         before += through_kernel(tf.concat([grad_z, grad_r, grad_s], axis=-1))
@@ -178,20 +184,15 @@ def _reset_before_step(sweep: _Sweep) -> Step:
 
     def step(grads, now):
         (grad_h,) = grads
-        extra_z, extra_r, extra_n = _thirds(now.get("extra"))
-        grad_z = _plus(grad_h * now["to_z"], extra_z)
-        grad_n = _plus(grad_h * now["to_n"], extra_n)
+        grad_z = _plus(grad_h * now["to_z"], now.get("extra_z"))
+        grad_n = _plus(grad_h * now["to_n"], now.get("extra_n"))
         grad_q = _plus(through_n(grad_n), now.get("extra_candidate"))
-        grad_r = _plus(grad_q * now["to_r"], extra_r)
+        grad_r = _plus(grad_q * now["to_r"], now.get("extra_r"))
         before = grad_h * now["z"] + grad_q * now["r"]
         before += through_z_and_r(tf.concat([grad_z, grad_r], axis=-1))
         return [tf.concat([grad_z, grad_r, grad_n], axis=-1), grad_n], [before]
 
     return step
-
-
-def _thirds(extra: tf.Tensor | None) -> list[tf.Tensor | None]:
-    return [None] * 3 if extra is None else tf.split(extra, 3, axis=-1)
 
 
 def _functions(*names: str) -> list[Activation]:
@@ -303,12 +304,15 @@ class _Sweep:
             return grad
         return tf.where(self._flags["mask"], grad, tf.zeros_like(grad))
 
-    def extra_gates(self, functions, saved) -> tf.Tensor | None:
-        """The gradient of the saved gates as one of their pre-activations."""
-        grad = self.extra("gates")
-        if grad is None:
-            return None
-        return grad * tf.concat(_each(functions, "per_saved", saved), axis=-1)
+    def extra_gates(self, names, functions, saved) -> dict[str, tf.Tensor]:
+        """The gradients of the saved gates as ones of their pre-activations."""
+        joined = self.extra("gates")
+        if joined is None:
+            return {}
+        grads = tf.split(joined, len(names), axis=-1)
+        slopes = _each(functions, "per_saved", saved)
+        products = (grad * slope for grad, slope in zip(grads, slopes, strict=True))
+        return {f"extra_{n}": x for n, x in zip(names, products, strict=True)}
 
     def run(
         self,
