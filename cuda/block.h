@@ -138,7 +138,7 @@ class Block {
                               unsigned used_rows, Sums* sums) {
     const Pointer<Operand> stage = Stage();
     constexpr int kStep = Tile::kProductWarps;
-    const int count = Warp() < kStep && Warp() < plan_.chunks
+    const int count = Multiplies() && Warp() < plan_.chunks
                           ? (plan_.chunks - Warp() + kStep - 1) / kStep
                           : 0;
     ECORNN_NO_UNROLL for (int base = 0; base < count; base += Tile::kAhead) {
@@ -178,7 +178,7 @@ class Block {
   // Hands this warp's sums to the threads that they belong to.
   template <int kFirst, int kCount>
   ECORNN_DEVICE void StoreParts(const Sums* sums) const {
-    if (Warp() >= Tile::kProductWarps) return;
+    if (!Multiplies()) return;
     ECORNN_UNROLL for (int g = kFirst; g < kFirst + kCount; ++g) {
       sums[g].Store(Parts() + (Warp() * kGates + g) * kPartElements);
     }
@@ -251,6 +251,10 @@ class Block {
   static constexpr int kLaneVectors = Tile::kRows * kRowVectors / kWarpLanes;
 
   ECORNN_DEVICE static int Warp() { return ThreadIndex() / kWarpLanes; }
+  // Whether this warp has a part in the products.
+  ECORNN_DEVICE static bool Multiplies() {
+    return Tile::kProductWarps == kWarps || Warp() < Tile::kProductWarps;
+  }
   ECORNN_DEVICE static int LaneVector(int i) {
     return ThreadIndex() % kWarpLanes + i * kWarpLanes;
   }

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_ecornn import _library, plain_backward
+from tf_ecornn import _library, plain_adjoint, plain_backward
 from tf_ecornn.products import summed_product, summed_product_by_gate
 
 # List inputs without a gradient, in the ops' order, and what counts them.
@@ -32,8 +32,10 @@ class Cell:
     Attributes:
         forward, backward: the raw ops.
         plain_backward: the backward one of ordinary ops, for second derivatives.
+        plain_adjoint: the gradient of the backward one.
         states: names of the initial states, inputs 2, 3, ... of the op.
         biases: the list inputs of biases, and what counts them.
+        gradients: names of the gradient op's outputs that are always there.
         saved: names of the saved outputs.
         saved_for_backward: those of them that the gradient op takes.
         saved_for_products: those of them that the products over all steps take.
@@ -47,8 +49,10 @@ class Cell:
     forward: Callable[..., Any]
     backward: Callable[..., Any]
     plain_backward: Callable[..., Any]
+    plain_adjoint: Callable[..., Any]
     states: tuple[str, ...]
     biases: dict[str, str]
+    gradients: tuple[str, ...]
     saved: tuple[str, ...]
     saved_for_backward: tuple[str, ...]
     saved_for_products: tuple[str, ...]
@@ -90,8 +94,10 @@ LSTM = Cell(
     forward=_library.ops.eco_rnn_lstm,
     backward=_library.ops.eco_rnn_lstm_grad,
     plain_backward=plain_backward.lstm_gradient,
+    plain_adjoint=plain_adjoint.lstm_adjoint,
     states=("initial_h", "initial_c"),
     biases={"bias": "num_biases"},
+    gradients=("grad_gates", "grad_initial_h", "grad_initial_c"),
     saved=("gates", "previous_h", "previous_c"),
     saved_for_backward=("gates", "previous_c"),
     saved_for_products=("previous_h",),
@@ -104,8 +110,10 @@ GRU = Cell(
     forward=_library.ops.eco_rnn_gru,
     backward=_library.ops.eco_rnn_gru_grad,
     plain_backward=plain_backward.gru_gradient,
+    plain_adjoint=plain_adjoint.gru_adjoint,
     states=("initial_h",),
     biases={"bias": "num_biases", "recurrent_bias": "num_recurrent_biases"},
+    gradients=("grad_gates", "grad_candidate", "grad_initial_h"),
     saved=("gates", "previous_h", "candidate"),
     saved_for_backward=("gates", "previous_h", "candidate"),
     saved_for_products=("previous_h", "candidate"),

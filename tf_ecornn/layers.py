@@ -25,6 +25,8 @@ def _masked_steps(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
         mask = mask[0]
     if mask is None:
         return None
+    if isinstance(mask, tf.RaggedTensor):
+        raise ValueError(f"`mask` must be dense as the inputs are. Received {mask}")
     mask = tf.convert_to_tensor(mask)
     steps = tf.squeeze(mask, axis=2) if mask.shape[2:] == (1,) else mask
     if not steps.shape.is_compatible_with(sequences.shape[:2]):
@@ -164,6 +166,7 @@ class LSTM(_WithOwnCell, keras.layers.LSTM):
       The environment variable TF_ECORNN_GPU=stock leaves every layer to Keras there.
     - A mask may have any pattern, on every device. What the inputs hold at masked
       steps, NaN included, reaches no result and no gradient.
+    - Inputs may be a tf.RaggedTensor (B, (T), F); sequences then come out ragged.
 
     What the op does not do runs Keras's own loop, and a warning names the reason
     once: an activation that is none of `tf_ecornn.ACTIVATIONS`, or a GPU for which

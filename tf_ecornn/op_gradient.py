@@ -141,16 +141,22 @@ def _of_backward(cell: Cell, op: tf.Operation, *grads: tf.Tensor):
     names += ["grad_" + name for name in cell.outputs]
     counts = {"grad_outputs": "num_outputs"} | OPTIONAL
     inputs, lists = _inputs_of(op, len(names), counts)
-    attributes = _attributes_of(op, (*cell.attributes, *cell.biases.values()))
-    watched = [*inputs, *lists["grad_outputs"]]
-    with tf.GradientTape() as tape:
-        tape.watch(watched)
-        found = cell.plain_backward(
-            **dict(zip(names, inputs, strict=True)), **lists, **attributes
-        )
-    found = tf.nest.flatten(found)
-    of_watched = tape.gradient(found, watched, list(grads), "zero")
-    return [*of_watched, *(None for name in OPTIONAL for _ in lists[name])]
+
+    def by_name(outputs):
+        biases = {f"grad_{n}": op.get_attr(c) for n, c in cell.biases.items()}
+        first, of_biases = split(list(outputs), len(cell.gradients), biases)
+        return dict(zip(cell.gradients, first, strict=True)) | of_biases
+
+    found = cell.plain_adjoint(
+        result=by_name(op.outputs),
+        grads=by_name(grads),
+        **dict(zip(names, inputs, strict=True)),
+        **lists,
+        **_attributes_of(op, cell.attributes),
+    )
+    of_outputs = found["grad_outputs"] if lists["grad_outputs"] else []
+    nothing = [None for name in OPTIONAL for _ in lists[name]]
+    return [*(found[name] for name in names), *of_outputs, *nothing]
 
 
 def _inputs_of(op, count, counts):

@@ -84,7 +84,8 @@ def lstm(
     Args:
         x: (B, T, F), float32, float64, float16 or bfloat16. All other float
             arguments are converted to its dtype. The two narrow types store;
-            sums, gates and the cell state are float32 inside.
+            sums, gates and the cell state are float32 inside. Or a tf.RaggedTensor
+            (B, (T), F) with ragged rank 1: rows of different lengths.
         kernel: (F, 4U).
         recurrent_kernel: (U, 4U).
         bias: (4U) or None.
@@ -92,10 +93,11 @@ def lstm(
         mask: (B, T) boolean, any pattern, or None. Where it is False the step is
             skipped: the state is carried over and the output repeats the one
             before (zeros before the first valid step). What `x` holds there, NaN
-            included, reaches no result and no gradient.
+            included, reaches no result and no gradient. None with a ragged `x`.
         reset: (B, T) boolean or None. Where it is True the state is set to zero
             before the step, masked or not, and no gradient crosses: several short
-            series packed into one row, or episodes in reinforcement learning.
+            series packed into one row, or episodes in reinforcement learning. Ragged
+            (B, (T)) with a ragged `x`.
         recurrent_dropout_mask: (B, 4, U) or None; multiplies h, gate by gate,
             where it meets the recurrent kernel, the same at every step (Gal and
             Ghahramani, "A Theoretically Grounded Application of Dropout in
@@ -104,7 +106,7 @@ def lstm(
         activation: for the candidate and the output, by its Keras name: one of
             `tf_ecornn.ACTIVATIONS`.
         recurrent_activation: for the gates, likewise.
-        return_sequences: whether `output` is the whole sequence.
+        return_sequences: whether `output` is the whole sequence, ragged as `x` is.
         go_backwards: processes the steps from the last to the first; `output` stays
             in processing order, as in Keras.
         zero_output_for_mask: skipped steps put out zeros in place of a repetition.
@@ -191,7 +193,7 @@ def gru(
     Args:
         x: (B, T, F), float32, float64, float16 or bfloat16. All other float
             arguments are converted to its dtype. The two narrow types store; sums
-            and gates are float32 inside.
+            and gates are float32 inside. Or a tf.RaggedTensor (B, (T), F).
         kernel: (F, 3U).
         recurrent_kernel: (U, 3U).
         bias: None; or (2, 3U) with `reset_after`, row 0 for the input side and row

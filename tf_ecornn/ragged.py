@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from tf_ecornn.arguments import to_tensor
-
 
 @dataclass(frozen=True)
 class ValidSteps:
@@ -78,15 +76,14 @@ class Rows:
         """Checks a batch.
 
         Raises:
-            TypeError: its dtype is not supported.
             ValueError: its shape is not (B, (steps), F).
         """
-        values = to_tensor("x", batch.flat_values)
-        if batch.ragged_rank != 1 or values.shape.rank not in (None, 2):
+        if batch.ragged_rank != 1 or batch.values.shape.rank not in (None, 2):
             raise ValueError(
                 "A ragged `x` must have shape (batch, (timesteps), features), ragged "
-                f"in the second axis alone. Received shape {batch.shape} with ragged "
-                f"rank {batch.ragged_rank}"
+                "in the second axis alone, as tf.ragged.constant makes it with "
+                f"ragged_rank=1. Received shape {batch.shape} with ragged rank "
+                f"{batch.ragged_rank}"
             )
         lengths = tf.cast(batch.row_lengths(), tf.int64)
         # At least one step: Keras's layers look at the first.
@@ -96,7 +93,7 @@ class Rows:
 
     def pad(self, values: tf.Tensor) -> tf.Tensor:
         """The rows' steps, (N, M), as (B, T, M), zero past a row's end."""
-        return ValidSteps.of(self.mask).put(values[:, tf.newaxis])
+        return self._steps(at_end=False).put(values[:, tf.newaxis])
 
     def pad_flags(self, name: str, flags: tf.RaggedTensor) -> tf.Tensor:
         """A ragged boolean argument (B, (steps)) as (B, T)."""
@@ -110,7 +107,7 @@ class Rows:
             tf.cast(self.batch.row_splits, tf.int64),
             f"The rows of `{name}` must have the lengths of those of `x`",
         )
-        with tf.control_dependencies([same] if same is not None else []):
+        with tf.control_dependencies([] if same is None else [same]):
             values = tf.cast(flags.values, tf.bool)
         return self.pad(values[:, tf.newaxis])[..., 0]
 
@@ -120,5 +117,18 @@ class Rows:
         `reverse`: the sequence is in processing order from the last step on, so it is
         at its end that it has a row's steps.
         """
-        mask = tf.reverse(self.mask, [1]) if reverse else self.mask
-        return self.batch.with_values(ValidSteps.of(mask).take(sequence)[:, 0])
+        return self.batch.with_values(self._steps(at_end=reverse).take(sequence)[:, 0])
+
+    def _steps(self, at_end: bool) -> ValidSteps:
+        """Where the rows' steps are if a row stands at the beginning, or the end."""
+        lengths = tf.cast(self.batch.row_lengths(), tf.int64)
+        row = tf.cast(self.batch.value_rowids(), tf.int64)
+        longest = tf.shape(self.mask, tf.int64)[1]
+        # Of a row's first step, less the number of steps of all rows before.
+        start = tf.range(tf.size(lengths, tf.int64)) * longest - tf.cumsum(
+            lengths, exclusive=True
+        )
+        if at_end:
+            start += longest - lengths
+        steps = tf.range(tf.shape(self.batch.values, tf.int64)[0])
+        return ValidSteps(tf.gather(start, row) + steps, self.mask)

@@ -72,8 +72,7 @@ def run(
         return_sequences: whether the output is (B, T, U) or the last one, (B, U).
         save_for_backward: False keeps nothing per step.
         gather_valid: whether the products over all steps take the steps alone that
-            the mask leaves: gathering them is worth it where many are masked. XLA
-            cannot compile that.
+            the mask leaves. Gathering them is worth it where many are masked.
 
     Returns:
         The output and the list of final states, each (B, U).
