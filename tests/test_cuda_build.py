@@ -319,6 +319,13 @@ def test_a_persistent_kernel_that_spills_fails_the_build(toolkit, project, capsy
     assert "sm_75" not in listed
 
 
+def test_a_spill_may_be_let_pass(toolkit, project, capsys, monkeypatch):
+    monkeypatch.setenv("TF_ECORNN_WERROR", "0")
+    (toolkit / "bin/report").write_text(REPORT)
+    compiled(project)
+    assert "60 SPILLED" in capsys.readouterr().err
+
+
 def test_another_kernel_may_spill(toolkit, project, capsys):
     (toolkit / "bin/report").write_text(REPORT.replace("RunSequence", "PackWeights"))
     compiled(project)

@@ -110,14 +110,18 @@ def jobs() -> int:
     return os.cpu_count() or 1
 
 
+def is_strict() -> bool:
+    """Whether warnings are errors: unless TF_ECORNN_WERROR=0."""
+    return os.environ.get("TF_ECORNN_WERROR", "1") != "0"
+
+
 def extra_flags() -> list[str]:
-    """Warnings are errors unless TF_ECORNN_WERROR=0; then TF_ECORNN_CXXFLAGS.
+    """What makes warnings errors, then TF_ECORNN_CXXFLAGS.
 
     CXXFLAGS is left alone on purpose: a -march there would reach every unit.
     """
-    strict = os.environ.get("TF_ECORNN_WERROR", "1") != "0"
     # What TensorFlow deprecates from one version to the next is only worth a note.
-    errors = ["-Werror", "-Wno-error=deprecated-declarations"] if strict else []
+    errors = ["-Werror", "-Wno-error=deprecated-declarations"] if is_strict() else []
     return errors + shlex.split(os.environ.get("TF_ECORNN_CXXFLAGS", ""))
 
 

@@ -109,9 +109,10 @@ def check(units: Iterable[compiler.Unit], report: Path) -> None:
     ]
     for r, name in zip(spilling, demangled([r.name for r in spilling]), strict=True):
         print(f"{name} on {r.target}: {_told(r)}", file=sys.stderr)
-    if spilling:
+    if spilling and compiler.is_strict():
         compiler.refuse(
-            f"{len(spilling)} persistent kernels spill registers, listed above."
+            f"{len(spilling)} persistent kernels spill registers, listed above "
+            "(TF_ECORNN_WERROR=0 takes them as they are)."
         )
 
 
