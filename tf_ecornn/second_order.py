@@ -16,14 +16,14 @@ A second derivative goes through d. It needs what a first one does not:
        d_z  = [d_c g s'_i, d_c c- s'_f, d_c i a'_g, d_h a(c) s'_o]
        d_h- = d_z Uᵀ          d_c- = d_c f
 
-   from the last step to the first. `plain_backward` states this in ordinary ops, the
-   coefficients for all steps at once, the rest in a `tf.while_loop`. TensorFlow
-   differentiates that statement, with respect to g, U and `saved`.
+   from the last step to the first. Its gradient with respect to g, U and `saved` is
+   the same recurrence the other way round, with products over all steps before and
+   after it: `plain_adjoint`.
 
 2. The gradient of F from gradients of `saved`, which 1 gives. They join the same
    linear recurrence: that of a saved gate, times its slope, is a part of d_z; those
-   of an h and a c that entered a step are parts of d_h- and d_c-. So one statement
-   serves both.
+   of an h and a c that entered a step are parts of d_h- and d_c-. `plain_backward`
+   is G with these, in ordinary ops.
 
 In a graph these are the registered gradients of the two ops. F's receives zeros for
 `saved` where nobody asks for a second derivative. They can be told from gradients
