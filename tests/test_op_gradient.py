@@ -204,7 +204,7 @@ def test_saving_and_recomputing_agree(cell):
             for save in (True, False)
         )
         for name in kept:
-            # The tape may be persistent: then ordinary ops may take part.
+            # One of the two may take its first gradient from ordinary ops.
             bound = 50 * np.finfo(dtype).eps * max(1.0, np.abs(kept[name]).max())
             assert np.abs(kept[name] - again[name]).max() <= bound, name
 
