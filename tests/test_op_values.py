@@ -5,9 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from helpers import DTYPES, check_op, run_op
-from problems import CELLS, MASK_KINDS, assert_same_bits, draw_problem, draw_tame
+from helpers import DTYPES, FORWARD, check_op, forward_arguments, run_op
+from problems import (
+    CELLS,
+    MASK_KINDS,
+    assert_close,
+    assert_same_bits,
+    draw_problem,
+    draw_tame,
+    reference_forward,
+    tolerance_of,
+)
 from reference_activations import ACTIVATIONS
 
 pytestmark = pytest.mark.parametrize("cell", CELLS)
@@ -235,6 +245,27 @@ def test_kernel_inside_the_op(cell, features, dtype):
             dirty = run_op(replace(problem, x=x), dtype, joined=True)
             for name, value in run_op(problem, dtype, joined=True).items():
                 assert_same_bits(dirty[name], value, name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("units", (3, 8, 12, 21, 40))
+def test_kernel_inside_the_op_and_inputs_as_wide_as_the_gates(cell, units, dtype):
+    """In a graph, where the saved gates could have the memory of such inputs."""
+    features = CELLS[cell][0] * units
+    problem = draw_problem(cell, 19, batch=7, steps=5, units=units, features=features)
+    arguments = forward_arguments(problem, dtype, joined=True)
+    x = arguments.pop("x")
+
+    @tf.function
+    def run(x, one):
+        # Made here: nobody else holds it.
+        return FORWARD[cell](x=x * one, **arguments)
+
+    actual = run(x, tf.ones((), dtype))
+    expected = reference_forward(problem)
+    tolerance = tolerance_of(problem, dtype)
+    assert_close(actual.outputs[0], expected.outputs, tolerance, "outputs")
+    assert_close(actual.final_h, expected.states[0], tolerance, "final_h")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

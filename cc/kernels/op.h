@@ -194,7 +194,12 @@ class ForwardOp : public tensorflow::OpKernel {
     } else {
       a.OptionalOutput("candidate", sequence, &args->candidate);
     }
-    a.OutputInPlaceOfFirstInput("gates", gates, &args->gates);
+    if (args->kernel == nullptr) {
+      a.OutputInPlaceOfFirstInput("gates", gates, &args->gates);
+    } else {
+      // A step's x is read again after its first gates have been stored.
+      a.OptionalOutput("gates", gates, &args->gates);
+    }
   }
 
   Sequence sequence_;
