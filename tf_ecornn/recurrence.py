@@ -23,16 +23,7 @@ from tf_ecornn import gpu, op_gradient
 from tf_ecornn.cell_op import GRU, LSTM, OPTIONAL, Cell, Tensors, forward, split
 from tf_ecornn.products import project
 from tf_ecornn.ragged import ValidSteps
-
-try:
-    # Whether any tape or accumulator is active. Has no public name.
-    from tensorflow.python.eager.record import could_possibly_record as _may_record
-except ImportError:
-
-    def _may_record() -> bool:
-        """Where that has moved: a gradient costs some Python more."""
-        return True
-
+from tf_ecornn.second_order import may_record
 
 # The product of so many features, or of half as many as there are units, joins the
 # recurrent one inside the op. On AVX-512, two cores, U=128 F=32 B=64 T=100, the op took
@@ -156,7 +147,7 @@ def _run_eagerly(cell, inputs, lists, attributes, counts, gather_valid):
 
                 return gradients(tensors, saved, grads), again
 
-            if _may_record():
+            if may_record():
                 return once(*tensors, *grads)
             return gradients(tensors, saved, grads)
 

@@ -30,7 +30,8 @@ In a graph these are the registered gradients of the two ops. F's receives zeros
 while the graph is built, and then a first derivative is G alone. They cannot where
 they are arguments of the function being built, which is so under a persistent tape,
 or several, around a `tf.function`. Whether they are zero at run time must not matter:
-their own derivative does not vanish with them.
+their own derivative does not vanish with them. Eager values can be looked at, but
+mean no more than that where nothing records them.
 
 In eager mode F hides behind `tf.custom_gradient`, and so does its gradient, whose own
 gradient runs F once more where a tape sees it. All of it being ordinary ops, there
@@ -43,15 +44,25 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+try:
+    # Has no public name.
+    from tensorflow.python.eager.record import could_possibly_record as may_record
+except ImportError:
+
+    def may_record() -> bool:
+        """Whether any tape or accumulator is active; where that has moved, perhaps."""
+        return True
+
 
 def known_zero(saved_grads: Iterable[tf.Tensor]) -> bool:
-    """Whether TensorFlow filled in all of these gradients of a graph's op."""
+    """Whether all of these gradients are zeros, and their own derivatives not asked."""
     return all(_known_zero(grad) for grad in saved_grads)
 
 
 def _known_zero(grad: tf.Tensor) -> bool:
     if not tf.is_symbolic_tensor(grad):
-        return False
+        # An eager value tells, where nothing records what becomes of it.
+        return not (may_record() or tf.reduce_any(grad != 0))
     if grad.op.type == "ZerosLike":
         return True
     # Where the shape is known: a constant if small, else a constant repeated.
