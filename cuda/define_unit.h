@@ -4,26 +4,26 @@
 
 #include "unit.h"
 
-#define ECORNN_DEFINE_UNIT(Direction, S, kTensorFloat32, Tile)         \
-  namespace ecornn {                                                   \
-  namespace cuda {                                                     \
-  template <>                                                          \
-  Error Direction##Engine<S, kTensorFloat32>::Scratch(                 \
-      const Direction##Args<S>& args, const Device& device, Path path, \
-      size_t* bytes) {                                                 \
-    return With##Direction<Tile>(args.sequence.cell, [&](auto unit) {  \
-      return unit.Scratch(args, device, path, bytes);                  \
-    });                                                                \
-  }                                                                    \
-  template <>                                                          \
-  Error Direction##Engine<S, kTensorFloat32>::Run(                     \
-      const Direction##Args<S>& args, const Device& device, Path path, \
-      void* scratch, Stream stream) {                                  \
-    return With##Direction<Tile>(args.sequence.cell, [&](auto unit) {  \
-      return unit.Run(args, device, path, scratch, stream);            \
-    });                                                                \
-  }                                                                    \
-  }                                                                    \
+#define ECORNN_DEFINE_UNIT(Args, kTensorFloat32, Tile)                         \
+  namespace ecornn {                                                           \
+  namespace cuda {                                                             \
+  template <>                                                                  \
+  Error TileEngine<Args, kTensorFloat32>::Scratch(const Args& args,            \
+                                                  const Device& device,        \
+                                                  Path path, size_t* bytes) {  \
+    return WithUnit<Tile>(args, [&](auto unit) {                               \
+      return unit.Scratch(args, device, path, bytes);                          \
+    });                                                                        \
+  }                                                                            \
+  template <>                                                                  \
+  Error TileEngine<Args, kTensorFloat32>::Run(const Args& args,                \
+                                              const Device& device, Path path, \
+                                              void* scratch, Stream stream) {  \
+    return WithUnit<Tile>(args, [&](auto unit) {                               \
+      return unit.Run(args, device, path, scratch, stream);                    \
+    });                                                                        \
+  }                                                                            \
+  }                                                                            \
   }
 
 #endif  // TF_ECORNN_CUDA_DEFINE_UNIT_H_

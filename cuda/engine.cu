@@ -1,5 +1,7 @@
 #include "engine.h"
 
+#include <type_traits>
+
 #include "platform.h"
 #include "units.h"
 
@@ -7,80 +9,59 @@ namespace ecornn {
 namespace cuda {
 namespace {
 
-// TF32 has tensor cores from compute capability 8 on.
-bool UsesTensorFloat32(const Settings& settings, const Device& device) {
-  return settings.tensor_float_32 && device.major >= 8;
-}
+// Whether a call's products may be in TF32.
+template <class Args>
+inline constexpr bool kOfFloat = std::is_same_v<Args, ForwardArgs<float>> ||
+                                 std::is_same_v<Args, BackwardArgs<float>>;
 
 // Calls use(engine, device), on the settings' device.
-template <template <class, bool> class Engine, class S, class Use>
+template <class Args, class Use>
 Error WithEngine(const Settings& settings, const Use& use) {
   const CurrentDevice current(settings.device);
   if (current.error() != 0) return current.error();
   Device device;
   const Error error = QueryDevice(settings.device, &device);
   if (error != 0) return error;
-  if constexpr (sizeof(S) == sizeof(float)) {
-    if (UsesTensorFloat32(settings, device)) {
-      return use(Engine<S, true>(), device);
+  if constexpr (kOfFloat<Args>) {
+    // TF32 has tensor cores from compute capability 8 on.
+    if (settings.tensor_float_32 && device.major >= 8) {
+      return use(TileEngine<Args, true>(), device);
     }
   }
-  return use(Engine<S, false>(), device);
+  return use(TileEngine<Args, false>(), device);
 }
 
 }  // namespace
 
-template <class S>
-Error ForwardScratch(const ForwardArgs<S>& args, const Settings& settings,
-                     size_t* bytes) {
-  return WithEngine<ForwardEngine, S>(
-      settings, [&](auto engine, const Device& device) {
-        return engine.Scratch(args, device, settings.path, bytes);
-      });
+template <class Args>
+Error Scratch(const Args& args, const Settings& settings, size_t* bytes) {
+  return WithEngine<Args>(settings, [&](auto engine, const Device& device) {
+    return engine.Scratch(args, device, settings.path, bytes);
+  });
 }
 
-template <class S>
-Error BackwardScratch(const BackwardArgs<S>& args, const Settings& settings,
-                      size_t* bytes) {
-  return WithEngine<BackwardEngine, S>(
-      settings, [&](auto engine, const Device& device) {
-        return engine.Scratch(args, device, settings.path, bytes);
-      });
+template <class Args>
+Error Run(const Args& args, const Settings& settings, void* scratch,
+          Stream stream) {
+  return WithEngine<Args>(settings, [&](auto engine, const Device& device) {
+    return engine.Run(args, device, settings.path, scratch, stream);
+  });
 }
 
-template <class S>
-Error Forward(const ForwardArgs<S>& args, const Settings& settings,
-              void* scratch, Stream stream) {
-  return WithEngine<ForwardEngine, S>(
-      settings, [&](auto engine, const Device& device) {
-        return engine.Run(args, device, settings.path, scratch, stream);
-      });
-}
+#define ECORNN_INSTANTIATE(Args)                                 \
+  template Error Scratch(const Args&, const Settings&, size_t*); \
+  template Error Run(const Args&, const Settings&, void*, Stream);
 
-template <class S>
-Error Backward(const BackwardArgs<S>& args, const Settings& settings,
-               void* scratch, Stream stream) {
-  return WithEngine<BackwardEngine, S>(
-      settings, [&](auto engine, const Device& device) {
-        return engine.Run(args, device, settings.path, scratch, stream);
-      });
-}
+#define ECORNN_INSTANTIATE_BOTH(S)   \
+  ECORNN_INSTANTIATE(ForwardArgs<S>) \
+  ECORNN_INSTANTIATE(BackwardArgs<S>)
 
-#define ECORNN_INSTANTIATE(S)                                             \
-  template Error ForwardScratch(const ForwardArgs<S>&, const Settings&,   \
-                                size_t*);                                 \
-  template Error BackwardScratch(const BackwardArgs<S>&, const Settings&, \
-                                 size_t*);                                \
-  template Error Forward(const ForwardArgs<S>&, const Settings&, void*,   \
-                         Stream);                                         \
-  template Error Backward(const BackwardArgs<S>&, const Settings&, void*, \
-                          Stream);
+ECORNN_INSTANTIATE_BOTH(float)
+ECORNN_INSTANTIATE_BOTH(double)
+ECORNN_INSTANTIATE_BOTH(Half)
+ECORNN_INSTANTIATE_BOTH(BFloat16)
 
-ECORNN_INSTANTIATE(float)
-ECORNN_INSTANTIATE(double)
-ECORNN_INSTANTIATE(Half)
-ECORNN_INSTANTIATE(BFloat16)
-
+#undef ECORNN_INSTANTIATE_BOTH
 #undef ECORNN_INSTANTIATE
 
 }  // namespace cuda

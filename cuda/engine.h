@@ -25,14 +25,13 @@ struct Settings {
   Path path;
 };
 
+// For Args = ForwardArgs<S> or BackwardArgs<S>; S: float, double, Half,
+// BFloat16.
+
 // Bytes of 256-byte aligned device memory that a call needs. Its contents on
-// entry do not matter. S: float, double, Half, BFloat16.
-template <class S>
-Error ForwardScratch(const ForwardArgs<S>& args, const Settings& settings,
-                     size_t* bytes);
-template <class S>
-Error BackwardScratch(const BackwardArgs<S>& args, const Settings& settings,
-                      size_t* bytes);
+// entry do not matter.
+template <class Args>
+Error Scratch(const Args& args, const Settings& settings, size_t* bytes);
 
 // Enqueues a call and returns at once. The error is that of the first launch
 // that failed; kPersistent on what does not fit is an invalid value.
@@ -40,12 +39,9 @@ Error BackwardScratch(const BackwardArgs<S>& args, const Settings& settings,
 // Results of a row depend on that row and the weights alone, bit for bit, on
 // one device and path; gradients of biases sum in an order that depends on B
 // and T only.
-template <class S>
-Error Forward(const ForwardArgs<S>& args, const Settings& settings,
-              void* scratch, Stream stream);
-template <class S>
-Error Backward(const BackwardArgs<S>& args, const Settings& settings,
-               void* scratch, Stream stream);
+template <class Args>
+Error Run(const Args& args, const Settings& settings, void* scratch,
+          Stream stream);
 
 }  // namespace cuda
 }  // namespace ecornn

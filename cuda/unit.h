@@ -285,32 +285,35 @@ class BackwardUnit : public PassUnit<BackwardPass<Cell, Tile>> {
   }
 };
 
-// Calls use(unit) with the cell's forward, or backward, unit.
-template <class Tile, class Use>
-Error WithForward(CellKind cell, const Use& use) {
-  using S = typename Tile::S;
-  switch (cell) {
+// The units of a direction, by cell.
+template <class Tile, class Args>
+struct Units;
+template <class Tile, class S>
+struct Units<Tile, ForwardArgs<S>> {
+  using Lstm = ForwardUnit<LstmForward<S>, Tile>;
+  using Gru = ForwardUnit<GruForward<S, false>, Tile>;
+  using GruResetAfter = ForwardUnit<GruForward<S, true>, Tile>;
+};
+template <class Tile, class S>
+struct Units<Tile, BackwardArgs<S>> {
+  using Lstm = BackwardUnit<LstmBackward<S>, Tile>;
+  using Gru = BackwardUnit<GruBackward<S, false>, Tile>;
+  using GruResetAfter = BackwardUnit<GruBackward<S, true>, Tile>;
+};
+
+// Calls use(unit) with the unit of the arguments' direction and cell.
+template <class Tile, class Args, class Use>
+Error WithUnit(const Args& args, const Use& use) {
+  using Cells = Units<Tile, Args>;
+  switch (args.sequence.cell) {
     case CellKind::kGru:
-      return use(ForwardUnit<GruForward<S, false>, Tile>());
+      return use(typename Cells::Gru());
     case CellKind::kGruResetAfter:
-      return use(ForwardUnit<GruForward<S, true>, Tile>());
+      return use(typename Cells::GruResetAfter());
     case CellKind::kLstm:
       break;
   }
-  return use(ForwardUnit<LstmForward<S>, Tile>());
-}
-template <class Tile, class Use>
-Error WithBackward(CellKind cell, const Use& use) {
-  using S = typename Tile::S;
-  switch (cell) {
-    case CellKind::kGru:
-      return use(BackwardUnit<GruBackward<S, false>, Tile>());
-    case CellKind::kGruResetAfter:
-      return use(BackwardUnit<GruBackward<S, true>, Tile>());
-    case CellKind::kLstm:
-      break;
-  }
-  return use(BackwardUnit<LstmBackward<S>, Tile>());
+  return use(typename Cells::Lstm());
 }
 
 }  // namespace cuda

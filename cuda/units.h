@@ -1,5 +1,5 @@
-// What the units of units/ define: a tile's forward, or its backward, for every
-// cell.
+// What the units of units/ define: a tile's forward pass (ForwardArgs<S>), or
+// its backward pass (BackwardArgs<S>), for every cell.
 #ifndef TF_ECORNN_CUDA_UNITS_H_
 #define TF_ECORNN_CUDA_UNITS_H_
 
@@ -8,19 +8,11 @@
 namespace ecornn {
 namespace cuda {
 
-template <class S, bool kTensorFloat32>
-struct ForwardEngine {
-  static Error Scratch(const ForwardArgs<S>& args, const Device& device,
-                       Path path, size_t* bytes);
-  static Error Run(const ForwardArgs<S>& args, const Device& device, Path path,
-                   void* scratch, Stream stream);
-};
-
-template <class S, bool kTensorFloat32>
-struct BackwardEngine {
-  static Error Scratch(const BackwardArgs<S>& args, const Device& device,
-                       Path path, size_t* bytes);
-  static Error Run(const BackwardArgs<S>& args, const Device& device, Path path,
+template <class Args, bool kTensorFloat32>
+struct TileEngine {
+  static Error Scratch(const Args& args, const Device& device, Path path,
+                       size_t* bytes);
+  static Error Run(const Args& args, const Device& device, Path path,
                    void* scratch, Stream stream);
 };
 

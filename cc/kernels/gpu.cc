@@ -53,26 +53,16 @@ class GpuRunner {
     settings_.path = cuda::Path::kChoose;
   }
 
-  template <class S>
-  absl::Status Scratch(const ForwardArgs<S>& args, size_t* bytes) {
+  template <class Args>
+  absl::Status Scratch(const Args& args, size_t* bytes) {
     TF_RETURN_IF_ERROR(status_);
-    return Checked("planning", cuda::ForwardScratch(args, settings_, bytes));
-  }
-  template <class S>
-  absl::Status Scratch(const BackwardArgs<S>& args, size_t* bytes) {
-    TF_RETURN_IF_ERROR(status_);
-    return Checked("planning", cuda::BackwardScratch(args, settings_, bytes));
+    return Checked("planning", cuda::Scratch(args, settings_, bytes));
   }
 
-  template <class S>
-  absl::Status Run(const ForwardArgs<S>& args, void* scratch) {
+  template <class Args>
+  absl::Status Run(const Args& args, void* scratch) {
     return Checked("a launch",
-                   cuda::Forward(args, settings_, scratch, where_.stream));
-  }
-  template <class S>
-  absl::Status Run(const BackwardArgs<S>& args, void* scratch) {
-    return Checked("a launch",
-                   cuda::Backward(args, settings_, scratch, where_.stream));
+                   cuda::Run(args, settings_, scratch, where_.stream));
   }
 
  private:

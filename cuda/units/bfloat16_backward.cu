@@ -1,3 +1,3 @@
 #include "../define_unit.h"
 
-ECORNN_DEFINE_UNIT(Backward, BFloat16, false, TileOf<BFloat16>)
+ECORNN_DEFINE_UNIT(BackwardArgs<BFloat16>, false, TileOf<BFloat16>)

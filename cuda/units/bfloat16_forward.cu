@@ -1,3 +1,3 @@
 #include "../define_unit.h"
 
-ECORNN_DEFINE_UNIT(Forward, BFloat16, false, TileOf<BFloat16>)
+ECORNN_DEFINE_UNIT(ForwardArgs<BFloat16>, false, TileOf<BFloat16>)

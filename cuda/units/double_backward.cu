@@ -1,3 +1,3 @@
 #include "../define_unit.h"
 
-ECORNN_DEFINE_UNIT(Backward, double, false, TileOf<double>)
+ECORNN_DEFINE_UNIT(BackwardArgs<double>, false, TileOf<double>)

@@ -1,3 +1,3 @@
 #include "../define_unit.h"
 
-ECORNN_DEFINE_UNIT(Forward, double, false, TileOf<double>)
+ECORNN_DEFINE_UNIT(ForwardArgs<double>, false, TileOf<double>)

@@ -1,3 +1,3 @@
 #include "../define_unit.h"
 
-ECORNN_DEFINE_UNIT(Backward, float, false, TileOf<float>)
+ECORNN_DEFINE_UNIT(BackwardArgs<float>, false, TileOf<float>)

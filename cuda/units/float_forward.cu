@@ -1,3 +1,3 @@
 #include "../define_unit.h"
 
-ECORNN_DEFINE_UNIT(Forward, float, false, TileOf<float>)
+ECORNN_DEFINE_UNIT(ForwardArgs<float>, false, TileOf<float>)

@@ -1,3 +1,3 @@
 #include "../define_unit.h"
 
-ECORNN_DEFINE_UNIT(Backward, Half, false, TileOf<Half>)
+ECORNN_DEFINE_UNIT(BackwardArgs<Half>, false, TileOf<Half>)

@@ -1,3 +1,3 @@
 #include "../define_unit.h"
 
-ECORNN_DEFINE_UNIT(Forward, Half, false, TileOf<Half>)
+ECORNN_DEFINE_UNIT(ForwardArgs<Half>, false, TileOf<Half>)

@@ -1,3 +1,3 @@
 #include "../define_unit.h"
 
-ECORNN_DEFINE_UNIT(Backward, float, true, TensorFloat32Tile)
+ECORNN_DEFINE_UNIT(BackwardArgs<float>, true, TensorFloat32Tile)

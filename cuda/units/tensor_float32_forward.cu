@@ -1,3 +1,3 @@
 #include "../define_unit.h"
 
-ECORNN_DEFINE_UNIT(Forward, float, true, TensorFloat32Tile)
+ECORNN_DEFINE_UNIT(ForwardArgs<float>, true, TensorFloat32Tile)

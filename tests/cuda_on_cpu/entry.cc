@@ -189,46 +189,38 @@ int WithArgs(const Call& call, const Use& use) {
   }
 }
 
+template <class Call>
+int ScratchOf(const Call& call, int64_t* bytes) {
+  return WithArgs(call, [&](const auto& args) {
+    size_t wanted = 0;
+    const int error =
+        ecornn::cuda::Scratch(args, SettingsOf(call.call), &wanted);
+    *bytes = static_cast<int64_t>(wanted);
+    return error;
+  });
+}
+
+template <class Call>
+int Run(const Call& call) {
+  return WithArgs(call, [&](const auto& args) {
+    NamedArrays names(call.call);
+    names.NameAll(args);
+    return ecornn::cuda::Run(args, SettingsOf(call.call), call.call.scratch,
+                             call.call.stream);
+  });
+}
+
 }  // namespace
 
 int ecornn_cuda_forward_scratch(const EcornnCudaForward* call, int64_t* bytes) {
-  return WithArgs(*call, [&](const auto& args) {
-    size_t wanted = 0;
-    const int error =
-        ecornn::cuda::ForwardScratch(args, SettingsOf(call->call), &wanted);
-    *bytes = static_cast<int64_t>(wanted);
-    return error;
-  });
+  return ScratchOf(*call, bytes);
 }
-
-int ecornn_cuda_forward(const EcornnCudaForward* call) {
-  return WithArgs(*call, [&](const auto& args) {
-    NamedArrays names(call->call);
-    names.NameAll(args);
-    return ecornn::cuda::Forward(args, SettingsOf(call->call),
-                                 call->call.scratch, call->call.stream);
-  });
-}
-
+int ecornn_cuda_forward(const EcornnCudaForward* call) { return Run(*call); }
 int ecornn_cuda_backward_scratch(const EcornnCudaBackward* call,
                                  int64_t* bytes) {
-  return WithArgs(*call, [&](const auto& args) {
-    size_t wanted = 0;
-    const int error =
-        ecornn::cuda::BackwardScratch(args, SettingsOf(call->call), &wanted);
-    *bytes = static_cast<int64_t>(wanted);
-    return error;
-  });
+  return ScratchOf(*call, bytes);
 }
-
-int ecornn_cuda_backward(const EcornnCudaBackward* call) {
-  return WithArgs(*call, [&](const auto& args) {
-    NamedArrays names(call->call);
-    names.NameAll(args);
-    return ecornn::cuda::Backward(args, SettingsOf(call->call),
-                                  call->call.scratch, call->call.stream);
-  });
-}
+int ecornn_cuda_backward(const EcornnCudaBackward* call) { return Run(*call); }
 
 const char* ecornn_cuda_error_text(int error) {
   return ecornn::cuda::ErrorText(error);
