@@ -45,6 +45,10 @@ if compiler.is_x86_64():
         "!defined(__AVX512BW__) || !defined(ECORNN_HAVE_AVX2)\n#error flags\n#endif\n"
         "int Wide() { return 512; }\n"
     )
+    SOURCES["cc/wide_avx512bf16.cc"] = (
+        "#if !defined(__AVX512BF16__) || !defined(__AVX512VL__) || "
+        "!defined(ECORNN_HAVE_AVX512BF16)\n#error flags\n#endif\n"
+    )
 
 
 @pytest.fixture
@@ -134,7 +138,9 @@ def test_the_library_and_what_it_was_built_for(project):
 
     assert info["TENSORFLOW_VERSION"] == tf.__version__
     assert info["COMPILER"]
-    expected = ["generic", "avx2", "avx512"] if compiler.is_x86_64() else ["generic"]
+    expected = ["generic"]
+    if compiler.is_x86_64():
+        expected += ["avx2", "avx512", "avx512bf16"]
     assert list(info["INSTRUCTION_SETS"]) == expected
 
 

@@ -8,9 +8,12 @@ import pytest
 
 from tf_ecornn import _library
 
+AVX2 = {"avx2", "fma", "f16c"}
+AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl"} | AVX2
 NEEDED_FLAGS = {
-    "avx512": {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c"},
-    "avx2": {"avx2", "fma", "f16c"},
+    "avx512bf16": {"avx512_bf16"} | AVX512,
+    "avx512": AVX512,
+    "avx2": AVX2,
     "generic": set(),
 }
 

@@ -20,9 +20,12 @@ from types import ModuleType
 _PATH = Path(__file__).with_name("_ecornn.so")
 
 # What /proc/cpuinfo must list before a set may be forced.
+_AVX2 = {"avx2", "fma", "f16c"}
+_AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl"} | _AVX2
 _PROCESSOR_FLAGS = {
-    "avx512": {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c"},
-    "avx2": {"avx2", "fma", "f16c"},
+    "avx512bf16": {"avx512_bf16"} | _AVX512,
+    "avx512": _AVX512,
+    "avx2": _AVX2,
     "generic": set(),
 }
 
@@ -168,7 +171,7 @@ def register_gradient(op_type: str) -> Callable[[Callable], Callable]:
 
 
 def isa() -> str:
-    """The instruction set in use: "avx512", "avx2" or "generic"."""
+    """The instruction set in use: "avx512bf16", "avx512", "avx2" or "generic"."""
     return _functions.ecornn_isa().decode()
 
 

@@ -38,18 +38,13 @@ BASE_FLAGS = (
 # In the order of the link, base units first. Where two objects define the same
 # inline function the linker keeps the first, hence the one that runs on the
 # oldest processor.
+_AVX2 = ("-mavx2", "-mfma", "-mf16c")
+_AVX512 = ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", *_AVX2)
 INSTRUCTION_SETS = {
     "generic": (),
-    "avx2": ("-mavx2", "-mfma", "-mf16c"),
-    "avx512": (
-        "-mavx512f",
-        "-mavx512dq",
-        "-mavx512bw",
-        "-mavx512vl",
-        "-mavx2",
-        "-mfma",
-        "-mf16c",
-    ),
+    "avx2": _AVX2,
+    "avx512": _AVX512,
+    "avx512bf16": ("-mavx512bf16", *_AVX512),
 }
 
 
@@ -156,7 +151,7 @@ def units(
 ) -> list[Unit]:
     """One unit a source (paths relative to the project), objects below `objects`.
 
-    ECORNN_HAVE_AVX2 and ECORNN_HAVE_AVX512 tell the base units which sets exist.
+    ECORNN_HAVE_AVX2 and the like tell the base units which sets exist.
     """
     defines = [f"-DECORNN_HAVE_{s.upper()}" for s in compiled_sets(sources)]
     made = []

@@ -22,9 +22,11 @@ class BackwardPass {
  public:
   using S = typename Cell::S;
   using C = ComputeType<S>;
+  using P = ProductType<S>;
   using V = typename Simd<C>::Vector;
   static constexpr int kGates = Cell::kGates;
   static constexpr int kLanes = Simd<C>::kLanes;
+  static constexpr int kGroup = Multiply<P>::kGroup;
   static constexpr int kPanelVectors = kTileVectors;
   static constexpr int64_t kPanelWidth = kPanelVectors * kLanes;
 
@@ -34,16 +36,18 @@ class BackwardPass {
         batch_(args.sequence.batch),
         steps_(args.sequence.steps),
         units_(args.sequence.units),
-        depth_(kGates * units_),
+        width_(kGates * units_),
+        gate_stride_(WholeGroups<P>(units_)),
         // The candidate's recurrent bias sums apart where its sides differ.
-        bias_width_(depth_ + (Cell::kSplitCandidate ? units_ : 0)),
-        grad_stride_(RowStride<C>(depth_)),
+        bias_width_(width_ + (Cell::kSplitCandidate ? units_ : 0)),
+        grad_stride_(RowStride<P>(kGates * gate_stride_)),
         unit_stride_(RowStride<C>(units_)),
         split_(batch_,
-               ChooseBlocks(batch_, steps_, units_, depth_, sizeof(C),
+               ChooseBlocks(batch_, steps_, units_, width_, sizeof(P),
                             (4 * kGates + 4) * units_ * sizeof(C), team_size)) {
     cell_.functions = functions;
     cell_.units = units_;
+    cell_.gate_stride = gate_stride_;
   }
 
   size_t scratch_bytes() {
@@ -56,7 +60,7 @@ class BackwardPass {
     Arena arena(scratch);
     Place(arena);
     if (batch_ > 0) {
-      ZeroRow(zero_row_, depth_);
+      ZeroRow(zero_row_, kGates * gate_stride_);
       PackAll(team);
       team.Run(
           split_.blocks(),
@@ -89,16 +93,16 @@ class BackwardPass {
   }
 
   void Place(Arena& arena) {
-    packed_ = arena.template Take<C>(CeilDiv<int64_t>(units_, kLanes) * kLanes *
-                                     depth_);
-    grad_z_ = arena.template Take<C>(2 * batch_ * grad_stride_);
+    packed_ = arena.template Take<P>(CeilDiv<int64_t>(units_, kLanes) * kLanes *
+                                     kGates * gate_stride_);
+    grad_z_ = arena.template Take<P>(2 * batch_ * grad_stride_);
     grad_c_ =
         arena.template Take<C>(Cell::kHasCellState ? batch_ * unit_stride_ : 0);
     direct_ = arena.template Take<C>(batch_ * unit_stride_);
     pending_ = arena.template Take<C>(batch_ * unit_stride_);
     bias_groups_ =
         arena.template Take<C>(WantsBias() ? split_.groups() * bias_width_ : 0);
-    zero_row_ = arena.template Take<C>(depth_);
+    zero_row_ = arena.template Take<P>(kGates * gate_stride_);
     row_states_ = arena.template Take<RowState>(batch_);
     step_rows_ = arena.template Take<BackwardRow<S>>(batch_);
   }
@@ -117,11 +121,12 @@ class BackwardPass {
     }
   }
 
-  // Where phase q's panel p begins: (gates of the phase * U, width of p).
-  C* Panel(int q, int64_t p) const {
+  // Where phase q's panel p begins: (gates of the phase, U in groups, width of
+  // p, group).
+  P* Panel(int q, int64_t p) const {
     const int64_t width = CeilDiv<int64_t>(units_, kLanes) * kLanes;
-    return packed_ + units_ * (width * Cell::kFirstGate[q] +
-                               p * kPanelWidth * Cell::kGateCount[q]);
+    return packed_ + gate_stride_ * (width * Cell::kFirstGate[q] +
+                                     p * kPanelWidth * Cell::kGateCount[q]);
   }
 
   // Panel p of each phase: for each k of the phase's gates the weights from
@@ -132,24 +137,30 @@ class BackwardPass {
     const int64_t width = PanelVectors(p) * kLanes;
     // Few k at a time: their lines of the panel stay in the cache.
     constexpr int64_t kRun = 16;
-    for (int q = 0; q < Cell::kPhases; ++q) {
-      C* to = Panel(q, p);
-      const S* kernel = args_.recurrent_kernel + Cell::kFirstGate[q] * units_;
-      const int64_t depth = Cell::kGateCount[q] * units_;
-      for (int64_t k0 = 0; k0 < depth; k0 += kRun) {
-        const int64_t k1 = MinOf(k0 + kRun, depth);
+    for (int g = 0; g < kGates; ++g) {
+      const int q =
+          g < Cell::kFirstGate[Cell::kPhases - 1] ? 0 : Cell::kPhases - 1;
+      P* to = Panel(q, p) + (g - Cell::kFirstGate[q]) * gate_stride_ * width;
+      const S* kernel = args_.recurrent_kernel + g * units_;
+      for (int64_t k0 = 0; k0 < gate_stride_; k0 += kRun) {
+        const int64_t k1 = MinOf(k0 + kRun, gate_stride_);
         for (int64_t i = 0; i < width; ++i) {
           const int64_t u = first + i;
-          const S* from = kernel + u * depth_;
+          const S* from = kernel + u * width_;
           for (int64_t k = k0; k < k1; ++k) {
-            to[k * width + i] = u < units_ ? C(Widen(from[k])) : C(0);
+            P* at = to + (k / kGroup * width + i) * kGroup + k % kGroup;
+            if (u < units_ && k < units_) {
+              Narrow(Widen(from[k]), at);
+            } else {
+              ZeroRow(at, 1);
+            }
           }
         }
       }
     }
   }
 
-  C* GradZ(int64_t row, int parity) const {
+  P* GradZ(int64_t row, int parity) const {
     return grad_z_ + (2 * row + parity) * grad_stride_;
   }
 
@@ -171,6 +182,11 @@ class BackwardPass {
 
   void StartRow(int64_t row) {
     row_states_[row] = {0, false, true, false};
+    for (int parity = 0; parity < 2; ++parity) {
+      for (int g = 0; g < kGates; ++g) {
+        EndGroup(GradZ(row, parity) + g * gate_stride_, units_);
+      }
+    }
     CopyRow(direct_ + row * unit_stride_, args_.grad_final_h + row * units_,
             units_);
     if (Cell::kHasCellState) {
@@ -231,7 +247,7 @@ class BackwardPass {
   BackwardRow<S> StepRow(int64_t row, int64_t group, int64_t step, int64_t at) {
     RowState& state = row_states_[row];
     BackwardRow<S> r = StateRow(row);
-    r.gates = args_.gates + at * depth_;
+    r.gates = args_.gates + at * width_;
     if (Cell::kHasCellState) {
       r.previous_c = args_.previous_c + at * units_;
       r.grad_c = grad_c_ + row * unit_stride_;
@@ -242,7 +258,7 @@ class BackwardPass {
       r.candidate = args_.candidate + at * units_;
       r.grad_candidate = args_.grad_candidate + at * units_;
     }
-    r.grad_gates = args_.grad_gates + at * depth_;
+    r.grad_gates = args_.grad_gates + at * width_;
     r.grad_z = GradZ(row, 1 - state.parity);
     r.direct_next = direct_ + row * unit_stride_;
     if (state.has_pending) r.pending = pending_ + row * unit_stride_;
@@ -261,7 +277,7 @@ class BackwardPass {
     r.grad_z_later = state.has_product ? GradZ(row, state.parity) : zero_row_;
     if (state.has_direct) r.direct = direct_ + row * unit_stride_;
     if (args_.recurrent_dropout != nullptr) {
-      r.dropout = args_.recurrent_dropout + row * depth_;
+      r.dropout = args_.recurrent_dropout + row * width_;
     }
     return r;
   }
@@ -269,7 +285,7 @@ class BackwardPass {
   // A masked step: the gradient of a repeated output waits for the step that
   // put it out; the state's gradients pass by.
   void SkipStep(int64_t row, int64_t step, int64_t at) {
-    ZeroRow(args_.grad_gates + at * depth_, depth_);
+    ZeroRow(args_.grad_gates + at * width_, width_);
     if (Cell::kSplitCandidate) {
       ZeroRow(args_.grad_candidate + at * units_, units_);
     }
@@ -349,29 +365,29 @@ class BackwardPass {
   ECORNN_INLINE void Product(int64_t p, int vectors, const BackwardRow<S>* rows,
                              int n, V* sum) const {
     constexpr int q = kPhase == kInitial ? 0 : kPhase;
-    const C* panel = Panel(q, p);
-    const C* operands[kTileRows];
+    const P* panel = Panel(q, p);
+    const P* operands[kTileRows];
     if (q == 1) {
       // The candidate's gradient of this very step.
       for (int r = 0; r < n; ++r) {
-        operands[r] = rows[r].grad_z + Cell::kFirstGate[q] * units_;
+        operands[r] = rows[r].grad_z + Cell::kFirstGate[q] * gate_stride_;
       }
     } else {
       for (int r = 0; r < n; ++r) operands[r] = rows[r].grad_z_later;
     }
-    const auto product = Products<C>::kPlain[n - 1][vectors - 1];
+    const auto product = Products<P>::kPlain[n - 1][vectors - 1];
     if (q == 1 || args_.recurrent_dropout == nullptr) {
-      product(operands, Cell::kGateCount[q] * units_, panel, sum);
+      product(operands, Cell::kGateCount[q] * gate_stride_, panel, sum);
       return;
     }
     // Gate by gate, each part times the mask that the gate's operand carried.
     V part[kTileRows * kTileVectors];
     for (int i = 0; i < n * vectors; ++i) sum[i] = V{};
     for (int g = 0; g < Cell::kGateCount[q]; ++g) {
-      product(operands, units_, panel, part);
-      panel += units_ * vectors * kLanes;
+      product(operands, gate_stride_, panel, part);
+      panel += gate_stride_ * vectors * kLanes;
       for (int r = 0; r < n; ++r) {
-        operands[r] += units_;
+        operands[r] += gate_stride_;
         for (int v = 0; v < vectors; ++v) {
           const int64_t u = p * kPanelWidth + v * kLanes;
           const FirstLanes lanes{
@@ -434,7 +450,7 @@ class BackwardPass {
       }
       // Beyond the gates: the candidate's recurrent side, which replaces its
       // input side in the recurrent bias.
-      if (i < depth_) {
+      if (i < width_) {
         if (args_.grad_bias != nullptr) Narrow(sum, args_.grad_bias + i);
         if (args_.grad_recurrent_bias != nullptr) {
           Narrow(sum, args_.grad_recurrent_bias + i);
@@ -449,7 +465,8 @@ class BackwardPass {
   const int64_t batch_;
   const int64_t steps_;
   const int64_t units_;
-  const int64_t depth_;  // GU
+  const int64_t width_;        // GU
+  const int64_t gate_stride_;  // U in whole groups
   const int64_t bias_width_;
   const int64_t grad_stride_;
   const int64_t unit_stride_;
@@ -457,13 +474,13 @@ class BackwardPass {
   Cell cell_;
 
   // In the scratch memory:
-  C* packed_;       // (gates of earlier phases, panels, gates * U, width)
-  C* grad_z_;       // (B, 2, stride of GU)
+  P* packed_;       // by phase: (panels, gates, U in groups, width, group)
+  P* grad_z_;       // (B, 2, stride of G gates)
   C* grad_c_;       // (B, stride of U)
   C* direct_;       // (B, stride of U)
   C* pending_;      // (B, stride of U)
   C* bias_groups_;  // (groups, bias width)
-  C* zero_row_;     // (GU)
+  P* zero_row_;     // (G, gate stride)
   RowState* row_states_;
   BackwardRow<S>* step_rows_;
 };

@@ -1,5 +1,7 @@
 #include "engine.h"
 
+#include <type_traits>
+
 #include "units/units.h"
 
 namespace ecornn {
@@ -9,6 +11,13 @@ Team::~Team() = default;
 template <class S>
 const Engine<S>& EngineFor(Isa isa) {
   switch (isa) {
+    case Isa::kAvx512Bf16:
+#ifdef ECORNN_HAVE_AVX512BF16
+      if constexpr (std::is_same_v<S, BFloat16>) {
+        return avx512bf16::UnitEngine<S>::kEngine;
+      }
+#endif
+      // The other types gain nothing.
     case Isa::kAvx512:
 #ifdef ECORNN_HAVE_AVX512
       return avx512::UnitEngine<S>::kEngine;

@@ -24,10 +24,14 @@ class ForwardPass {
  public:
   using S = typename Cell::S;
   using C = ComputeType<S>;
+  using P = ProductType<S>;
   using V = typename Simd<C>::Vector;
   static constexpr int kGates = Cell::kGates;
   static constexpr int kLanes = Simd<C>::kLanes;
-  static constexpr bool kConvertsInputs = sizeof(S) != sizeof(C);
+  static constexpr int kGroup = Multiply<P>::kGroup;
+  // Elements of a panel's vector of weights.
+  static constexpr int kGroups = kLanes * kGroup;
+  static constexpr bool kStateIsOperand = sizeof(P) == sizeof(C);
 
   ForwardPass(const ForwardArgs<S>& args, decltype(Cell::functions) functions,
               int team_size)
@@ -36,15 +40,21 @@ class ForwardPass {
         steps_(args.sequence.steps),
         units_(args.sequence.units),
         features_(args.kernel == nullptr ? 0 : args.features),
+        depth_(WholeGroups<P>(units_)),
+        input_depth_(WholeGroups<P>(features_)),
         row_stride_(RowStride<C>(units_)),
-        operand_copies_(args.recurrent_dropout == nullptr ? 0 : kGates),
+        operand_stride_(RowStride<P>(depth_)),
+        operand_copies_(args.recurrent_dropout != nullptr ? kGates
+                        : kStateIsOperand                 ? 0
+                                                          : 1),
+        copies_inputs_(sizeof(S) != sizeof(P) || input_depth_ != features_),
         split_(batch_,
                ChooseBlocks(batch_, steps_, units_,
-                            kGates * (units_ + features_), sizeof(C),
+                            kGates * (units_ + features_), sizeof(P),
                             (2 * kGates + 4) * units_ * sizeof(C), team_size)) {
     cell_.functions = functions;
     cell_.units = units_;
-    cell_.row_stride = row_stride_;
+    cell_.operand_stride = operand_stride_;
   }
 
   size_t scratch_bytes() {
@@ -75,19 +85,23 @@ class ForwardPass {
   };
 
   int64_t panels() const { return CeilDiv<int64_t>(units_, kLanes); }
-  int64_t state_elements() const { return row_stride_ * (1 + operand_copies_); }
 
   void Place(Arena& arena) {
     const int64_t packed_width = panels() * kGates * kLanes;
-    recurrent_packed_ = arena.template Take<C>(units_ * packed_width);
-    input_packed_ = arena.template Take<C>(features_ * packed_width);
+    recurrent_packed_ = arena.template Take<P>(depth_ * packed_width);
+    input_packed_ = arena.template Take<P>(input_depth_ * packed_width);
     bias_ = arena.template Take<C>(kGates * units_);
     recurrent_bias_ = arena.template Take<C>(kGates * units_);
-    // Two states of every row, each followed by its dropped-out copies.
-    h_ = arena.template Take<C>(2 * batch_ * state_elements());
+    h_ = arena.template Take<C>(2 * batch_ * row_stride_);
+    operands_ =
+        arena.template Take<P>(2 * batch_ * operand_copies_ * operand_stride_);
     c_ = arena.template Take<C>(Cell::kHasCellState ? batch_ * row_stride_ : 0);
-    x_ = arena.template Take<C>(kConvertsInputs ? batch_ * features_ : 0);
-    work_ = arena.template Take<C>(Cell::kWorkRows * batch_ * row_stride_);
+    x_ = arena.template Take<P>(copies_inputs_ ? batch_ * input_depth_ : 0);
+    constexpr bool kTwoPhases = Cell::kPhases == 2;
+    update_gates_ =
+        arena.template Take<C>(kTwoPhases ? batch_ * row_stride_ : 0);
+    phase_operands_ =
+        arena.template Take<P>(kTwoPhases ? batch_ * operand_stride_ : 0);
     row_states_ = arena.template Take<RowState>(batch_);
     step_rows_ = arena.template Take<ForwardRow<S>>(batch_);
     cell_.bias = bias_;
@@ -110,9 +124,9 @@ class ForwardPass {
     }
   }
 
-  // Where, in packed weights of `depth` rows, phase q's panel p begins: (depth,
-  // gates of the phase, lanes).
-  C* Panel(C* packed, int64_t depth, int q, int64_t p) const {
+  // Where, in packed weights of `depth` rows, phase q's panel p begins: (depth
+  // / group, gates of the phase, lanes, group).
+  P* Panel(P* packed, int64_t depth, int q, int64_t p) const {
     return packed +
            depth * kLanes *
                (panels() * Cell::kFirstGate[q] + p * Cell::kGateCount[q]);
@@ -125,16 +139,19 @@ class ForwardPass {
 
   // Panel p of each phase: for each row k of (depth, GU) weights those of units
   // [p * kLanes, ...).
-  void Pack(int64_t p, const S* weights, int64_t depth, C* packed) const {
+  void Pack(int64_t p, const S* weights, int64_t depth, P* packed) const {
     const int64_t u = p * kLanes;
     const int count = static_cast<int>(MinOf<int64_t>(kLanes, units_ - u));
     for (int q = 0; q < Cell::kPhases; ++q) {
-      C* to = Panel(packed, depth, q, p);
-      for (int64_t k = 0; k < depth; ++k) {
-        const S* from =
-            weights + (k * kGates + Cell::kFirstGate[q]) * units_ + u;
-        for (int g = 0; g < Cell::kGateCount[q]; ++g, to += kLanes) {
-          Store(to, LoadFirst(from + g * units_, count));
+      P* to = Panel(packed, WholeGroups<P>(depth), q, p);
+      for (int64_t k = 0; k < depth; k += kGroup) {
+        for (int g = 0; g < Cell::kGateCount[q]; ++g, to += kGroups) {
+          const S* rows[kGroup];
+          for (int i = 0; i < kGroup; ++i) {
+            const int64_t gate = (k + i) * kGates + Cell::kFirstGate[q] + g;
+            rows[i] = k + i < depth ? weights + gate * units_ + u : nullptr;
+          }
+          Multiply<P>::Pack(rows, count, to);
         }
       }
     }
@@ -149,17 +166,38 @@ class ForwardPass {
   }
 
   C* State(int64_t row, int parity) const {
-    return h_ + (2 * row + parity) * state_elements();
+    return h_ + (2 * row + parity) * row_stride_;
+  }
+  P* Operands(int64_t row, int parity) const {
+    return operands_ + (2 * row + parity) * operand_copies_ * operand_stride_;
   }
 
-  // Fills a row's state and its dropped-out copies from an array, or with zero.
+  // Fills a row's state and operands from an array, or with zero.
   void SetState(int64_t row, int parity, const S* from) {
     C* h = State(row, parity);
     SetRow(h, from, units_);
     for (int g = 0; g < operand_copies_; ++g) {
+      P* operand = Operands(row, parity) + g * operand_stride_;
+      if (args_.recurrent_dropout == nullptr) {
+        CopyRow(operand, h, units_);
+        continue;
+      }
       const S* keep = args_.recurrent_dropout + (row * kGates + g) * units_;
-      C* operand = h + (1 + g) * row_stride_;
-      for (int64_t u = 0; u < units_; ++u) operand[u] = h[u] * Widen(keep[u]);
+      for (int64_t u = 0; u < units_; ++u) {
+        Narrow(h[u] * Widen(keep[u]), operand + u);
+      }
+    }
+  }
+
+  // Operands end in zeros that the steps leave alone.
+  void EndOperands(int64_t row) {
+    for (int parity = 0; parity < 2; ++parity) {
+      for (int g = 0; g < operand_copies_; ++g) {
+        EndGroup(Operands(row, parity) + g * operand_stride_, units_);
+      }
+    }
+    if (Cell::kPhases == 2) {
+      EndGroup(phase_operands_ + row * operand_stride_, units_);
     }
   }
 
@@ -169,6 +207,7 @@ class ForwardPass {
     for (int64_t row = begin; row < end; ++row) {
       row_states_[row] = {0, false, false};
       SetState(row, 0, args_.initial_h + row * units_);
+      EndOperands(row);
       if (Cell::kHasCellState) {
         SetRow(c_ + row * row_stride_, args_.initial_c + row * units_, units_);
       }
@@ -200,9 +239,9 @@ class ForwardPass {
 
   ForwardRow<S> StepRow(int64_t row, int64_t step, int64_t at) {
     RowState& state = row_states_[row];
-    const C* h = State(row, state.parity);
-    state = {1 - state.parity, true, true};
-    C* h_next = State(row, state.parity);
+    const int entering = state.parity;
+    const int leaving = 1 - entering;
+    state = {leaving, true, true};
     const bool saves = args_.gates != nullptr;
     ForwardRow<S> r = {};
     if (args_.kernel == nullptr) {
@@ -210,10 +249,13 @@ class ForwardPass {
     } else {
       r.x = Input(row, args_.x + at * features_);
     }
-    r.h = h;
-    r.h_next = h_next;
+    r.h = State(row, entering);
+    r.h_next = State(row, leaving);
     if (Cell::kHasCellState) r.c = c_ + row * row_stride_;
-    r.work = work_ + row * Cell::kWorkRows * row_stride_;
+    if (Cell::kPhases == 2) {
+      r.update_gate = update_gates_ + row * row_stride_;
+      r.phase_operand = phase_operands_ + row * operand_stride_;
+    }
     if (args_.outputs != nullptr) {
       r.output = args_.outputs + (row * steps_ + step) * units_;
     }
@@ -225,21 +267,23 @@ class ForwardPass {
     }
     if (args_.recurrent_dropout != nullptr) {
       r.dropout = args_.recurrent_dropout + row * kGates * units_;
-      r.operands = h + row_stride_;
-      r.operands_next = h_next + row_stride_;
+    }
+    if (operand_copies_ > 0) {
+      r.operands = Operands(row, entering);
+      r.operands_next = Operands(row, leaving);
     }
     return r;
   }
 
-  // A step's inputs in the type that is computed in.
-  const C* Input(int64_t row, const S* x) {
-    if constexpr (kConvertsInputs) {
-      C* converted = x_ + row * features_;
-      CopyRow(converted, x, features_);
-      return converted;
-    } else {
-      return x;
+  // A step's inputs as they are multiplied.
+  const P* Input(int64_t row, const S* x) {
+    if constexpr (sizeof(S) == sizeof(P)) {
+      if (!copies_inputs_) return x;
     }
+    P* copy = x_ + row * input_depth_;
+    CopyRow(copy, x, features_);
+    EndGroup(copy, features_);
+    return copy;
   }
 
   // A masked step: the output is repeated or zero, the state stays.
@@ -284,8 +328,8 @@ class ForwardPass {
   template <int kPhase>
   void RunPanel(int64_t p, const ForwardRow<S>* rows, int64_t count) {
     constexpr int kVectors = Cell::kGateCount[kPhase];
-    const C* panel = Panel(recurrent_packed_, units_, kPhase, p);
-    const C* input_panel = Panel(input_packed_, features_, kPhase, p);
+    const P* panel = Panel(recurrent_packed_, depth_, kPhase, p);
+    const P* input_panel = Panel(input_packed_, input_depth_, kPhase, p);
     const int64_t u = p * kLanes;
     ForEachTile(count, [&](int64_t first, int n) {
       const ForwardRow<S>* tile = rows + first;
@@ -295,23 +339,18 @@ class ForwardPass {
       }
       Sums<kPhase> x[kTileRows];
       Sums<kPhase> sums[kTileRows];
-      const auto product = Products<C>::kPlain[n - 1][kVectors - 1];
-      const C* operands[kTileRows];
+      const auto product = Products<P>::kPlain[n - 1][kVectors - 1];
+      const P* operands[kTileRows];
       if (args_.kernel != nullptr) {
         for (int r = 0; r < n; ++r) operands[r] = tile[r].x;
-        product(operands, features_, input_panel, &x[0][0]);
+        product(operands, input_depth_, input_panel, &x[0][0]);
       }
-      if (kPhase == 1) {
-        // The second phase's operand, which the first one made.
-        for (int r = 0; r < n; ++r) operands[r] = tile[r].work + row_stride_;
-        product(operands, units_, panel, &sums[0][0]);
-      } else if (operand_copies_ == 0) {
-        for (int r = 0; r < n; ++r) operands[r] = tile[r].h;
-        product(operands, units_, panel, &sums[0][0]);
+      for (int r = 0; r < n; ++r) operands[r] = Operand<kPhase>(tile[r]);
+      if (kPhase == 1 || args_.recurrent_dropout == nullptr) {
+        product(operands, depth_, panel, &sums[0][0]);
       } else {
-        for (int r = 0; r < n; ++r) operands[r] = tile[r].operands;
-        Products<C>::kPerVector[n - 1][kVectors - 1](
-            operands, row_stride_, units_, panel, &sums[0][0]);
+        Products<P>::kPerVector[n - 1][kVectors - 1](
+            operands, operand_stride_, depth_, panel, &sums[0][0]);
       }
       if (units_ - u >= kLanes) {
         Finish<kPhase>(tile, n, sums, x, u, FullLanes{});
@@ -320,6 +359,16 @@ class ForwardPass {
                        FirstLanes{static_cast<int>(units_ - u)});
       }
     });
+  }
+
+  // What a phase multiplies of a row.
+  template <int kPhase>
+  static const P* Operand(const ForwardRow<S>& row) {
+    if (kPhase == 1) return row.phase_operand;
+    if constexpr (kStateIsOperand) {
+      if (row.operands == nullptr) return row.h;
+    }
+    return row.operands;
   }
 
   // One row's sums in a tile.
@@ -351,20 +400,26 @@ class ForwardPass {
   const int64_t steps_;
   const int64_t units_;
   const int64_t features_;
+  const int64_t depth_;        // U in whole groups
+  const int64_t input_depth_;  // F in whole groups
   const int64_t row_stride_;
+  const int64_t operand_stride_;
   const int operand_copies_;
+  const bool copies_inputs_;
   const RowSplit split_;
   Cell cell_;
 
   // In the scratch memory:
-  C* recurrent_packed_;  // by phase: (panels, U, gates, lanes)
-  C* input_packed_;      // by phase: (panels, F, gates, lanes)
+  P* recurrent_packed_;  // by phase: (panels, depth, gates, lanes)
+  P* input_packed_;      // by phase: (panels, input depth, gates, lanes)
   C* bias_;              // (GU)
   C* recurrent_bias_;    // (GU)
-  C* h_;                 // (B, 2, 1 + copies, stride)
+  C* h_;                 // (B, 2, stride)
+  P* operands_;          // (B, 2, copies, operand stride)
   C* c_;                 // (B, stride)
-  C* x_;                 // (B, F) where S is not C
-  C* work_;              // (B, work rows, stride)
+  P* x_;                 // (B, input depth) where inputs are copied
+  C* update_gates_;      // (B, stride) between two phases
+  P* phase_operands_;    // (B, operand stride) between two phases
   RowState* row_states_;
   ForwardRow<S>* step_rows_;
 };

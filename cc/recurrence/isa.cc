@@ -6,7 +6,8 @@
 namespace ecornn {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kAvx512, Isa::kAvx2, Isa::kGeneric};
+constexpr Isa kAll[] = {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2,
+                        Isa::kGeneric};
 
 Isa Choose() {
   const char* wanted = std::getenv("TF_ECORNN_ISA");
@@ -26,6 +27,8 @@ Isa Choose() {
 
 const char* IsaName(Isa isa) {
   switch (isa) {
+    case Isa::kAvx512Bf16:
+      return "avx512bf16";
     case Isa::kAvx512:
       return "avx512";
     case Isa::kAvx2:
@@ -38,6 +41,12 @@ const char* IsaName(Isa isa) {
 
 bool IsaAvailable(Isa isa) {
   switch (isa) {
+    case Isa::kAvx512Bf16:
+#ifdef ECORNN_HAVE_AVX512BF16
+      return IsaAvailable(Isa::kAvx512) && __builtin_cpu_supports("avx512bf16");
+#else
+      return false;
+#endif
     case Isa::kAvx512:
 #ifdef ECORNN_HAVE_AVX512
       return __builtin_cpu_supports("avx512f") &&
@@ -71,6 +80,9 @@ const char* CompiledIsas() {
 #endif
 #ifdef ECORNN_HAVE_AVX512
          ",avx512"
+#endif
+#ifdef ECORNN_HAVE_AVX512BF16
+         ",avx512bf16"
 #endif
       ;
 }

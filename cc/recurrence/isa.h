@@ -4,7 +4,8 @@
 
 namespace ecornn {
 
-enum class Isa : int { kGeneric, kAvx2, kAvx512 };
+// kAvx512Bf16 multiplies bfloat16 as it is; for other types it is kAvx512.
+enum class Isa : int { kGeneric, kAvx2, kAvx512, kAvx512Bf16 };
 
 const char* IsaName(Isa isa);
 
@@ -16,7 +17,7 @@ bool IsaAvailable(Isa isa);
 // names when it is available. Decided once, at the first call.
 Isa ActiveIsa();
 
-// "generic,avx2,avx512", less what was not compiled in.
+// "generic,avx2,avx512,avx512bf16", less what was not compiled in.
 const char* CompiledIsas();
 
 }  // namespace ecornn

@@ -1,33 +1,124 @@
 // The product of a few rows with one panel of packed weights: a tile, whose
 // sums stay in registers until the depth is through.
+//
+// P is the type that is multiplied, by which operands and weights are kept. The
+// processor's instruction may take several P of the depth at once, a group:
+// two of bfloat16. A depth is then made of whole groups, zero where it ends.
 #ifndef TF_ECORNN_CC_RECURRENCE_PRODUCT_H_
 #define TF_ECORNN_CC_RECURRENCE_PRODUCT_H_
 
 #include "layout.h"
+#include "storage.h"
 
 namespace ecornn {
 namespace ECORNN_TARGET {
 
+// How P is multiplied: Groups are a vector of them, one group to a lane.
+template <class P>
+struct Multiply {
+  using Sum = typename Simd<P>::Vector;
+  using Groups = Sum;
+  static constexpr int kGroup = 1;
+
+  // A group in every lane.
+  ECORNN_INLINE static Groups Spread(const P* group) {
+    return Broadcast(*group);
+  }
+  ECORNN_INLINE static Groups Load(const P* groups) {
+    return ECORNN_TARGET::Load(groups);
+  }
+  ECORNN_INLINE static Sum Add(Groups a, Groups b, Sum sum) {
+    return Fma(a, b, sum);
+  }
+  // Packs the first `count` lanes of weights, one row of them for each k.
+  template <class S>
+  ECORNN_INLINE static void Pack(const S* const* rows, int count, P* to) {
+    Store(to, LoadFirst(rows[0], count));
+  }
+};
+
+// The type that is multiplied where S is stored.
+template <class S>
+struct ProductTypeOf {
+  using Type = ComputeType<S>;
+};
+
+#if defined(__AVX512BF16__)
+template <>
+struct Multiply<BFloat16> {
+  using Sum = VectorF;
+  using Groups = VectorI32;
+  static constexpr int kGroup = 2;
+
+  ECORNN_INLINE static Groups Spread(const BFloat16* group) {
+    int32_t pair;
+    __builtin_memcpy(&pair, group, sizeof(pair));
+    return pair - Groups{};
+  }
+  ECORNN_INLINE static Groups Load(const BFloat16* groups) {
+    Groups v;
+    __builtin_memcpy(&v, groups, sizeof(v));
+    return v;
+  }
+  ECORNN_INLINE static Sum Add(Groups a, Groups b, Sum sum) {
+    return (Sum)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+  }
+  // A row that is null is zero.
+  ECORNN_INLINE static void Pack(const BFloat16* const* rows, int count,
+                                 BFloat16* to) {
+    const VectorF low = LoadFirst(rows[0], count);
+    const VectorF high =
+        rows[1] == nullptr ? VectorF{} : LoadFirst(rows[1], count);
+    const __m512i pairs = _mm512_or_si512(
+        _mm512_maskz_srli_epi32(kAll32, (__m512i)low, 16), (__m512i)high);
+    __builtin_memcpy((void*)to, &pairs, sizeof(pairs));
+  }
+};
+
+template <>
+struct ProductTypeOf<BFloat16> {
+  using Type = BFloat16;
+};
+#endif
+
+template <class S>
+using ProductType = typename ProductTypeOf<S>::Type;
+
+// A depth in whole groups.
+template <class P>
+constexpr int64_t WholeGroups(int64_t depth) {
+  constexpr int64_t kGroup = Multiply<P>::kGroup;
+  return CeilDiv(depth, kGroup) * kGroup;
+}
+
+// Ends a row of `depth` operands with zeros up to a whole group.
+template <class P>
+ECORNN_INLINE void EndGroup(P* row, int64_t depth) {
+  ZeroRow(row + depth, WholeGroups<P>(depth) - depth);
+}
+
 // sum[r][v] = over k of a[r][k] * panel[k][v]: R rows of length `depth` times a
-// panel (depth, NV vectors). Each sum runs in the order of k, whatever R is.
-template <class C, int R, int NV>
-void TileProduct(const C* const* a, int64_t depth, const C* panel,
-                 typename Simd<C>::Vector* sum) {
-  using V = typename Simd<C>::Vector;
-  V s[R][NV] = {};
-  for (int64_t k = 0; k < depth; ++k) {
+// panel (depth / group, NV vectors of groups). Each sum runs in the order of k,
+// whatever R is.
+template <class P, int R, int NV>
+void TileProduct(const P* const* a, int64_t depth, const P* panel,
+                 typename Multiply<P>::Sum* sum) {
+  using M = Multiply<P>;
+  constexpr int kGroups = Simd<ComputeType<P>>::kLanes * M::kGroup;
+  typename M::Sum s[R][NV] = {};
+  for (int64_t k = 0; k < depth; k += M::kGroup) {
     // Broadcasts first, then one vector of weights at a time: R + 1 registers
     // beside the sums.
-    V x[R];
+    typename M::Groups x[R];
 #pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) x[r] = Broadcast(a[r][k]);
+    for (int r = 0; r < R; ++r) x[r] = M::Spread(a[r] + k);
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) {
-      const V b = Load(panel + v * Simd<C>::kLanes);
+      const typename M::Groups b = M::Load(panel + v * kGroups);
 #pragma GCC unroll 6
-      for (int r = 0; r < R; ++r) s[r][v] = Fma(x[r], b, s[r][v]);
+      for (int r = 0; r < R; ++r) s[r][v] = M::Add(x[r], b, s[r][v]);
     }
-    panel += NV * Simd<C>::kLanes;
+    panel += NV * kGroups;
   }
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
@@ -38,22 +129,23 @@ void TileProduct(const C* const* a, int64_t depth, const C* panel,
 
 // The same where vector v multiplies operands of its own: a[r][k] becomes
 // a[r][v * operand_stride + k].
-template <class C, int R, int NV>
-void TileProductPerVector(const C* const* a, int64_t operand_stride,
-                          int64_t depth, const C* panel,
-                          typename Simd<C>::Vector* sum) {
-  using V = typename Simd<C>::Vector;
-  V s[R][NV] = {};
-  for (int64_t k = 0; k < depth; ++k) {
+template <class P, int R, int NV>
+void TileProductPerVector(const P* const* a, int64_t operand_stride,
+                          int64_t depth, const P* panel,
+                          typename Multiply<P>::Sum* sum) {
+  using M = Multiply<P>;
+  constexpr int kGroups = Simd<ComputeType<P>>::kLanes * M::kGroup;
+  typename M::Sum s[R][NV] = {};
+  for (int64_t k = 0; k < depth; k += M::kGroup) {
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) {
-      const V b = Load(panel + v * Simd<C>::kLanes);
+      const typename M::Groups b = M::Load(panel + v * kGroups);
 #pragma GCC unroll 6
       for (int r = 0; r < R; ++r) {
-        s[r][v] = Fma(Broadcast(a[r][v * operand_stride + k]), b, s[r][v]);
+        s[r][v] = M::Add(M::Spread(a[r] + v * operand_stride + k), b, s[r][v]);
       }
     }
-    panel += NV * Simd<C>::kLanes;
+    panel += NV * kGroups;
   }
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
@@ -63,15 +155,15 @@ void TileProductPerVector(const C* const* a, int64_t operand_stride,
 }
 
 // The tile products by their sizes: rows 1 ... kTileRows, vectors 1 ... 4.
-template <class C>
+template <class P>
 struct Products {
-  using V = typename Simd<C>::Vector;
-  using Plain = void (*)(const C* const*, int64_t, const C*, V*);
-  using PerVector = void (*)(const C* const*, int64_t, int64_t, const C*, V*);
+  using V = typename Multiply<P>::Sum;
+  using Plain = void (*)(const P* const*, int64_t, const P*, V*);
+  using PerVector = void (*)(const P* const*, int64_t, int64_t, const P*, V*);
 
 #define ECORNN_ROW(function, R)                                \
-  {&function<C, R, 1>, &function<C, R, 2>, &function<C, R, 3>, \
-   &function<C, R, 4>}
+  {&function<P, R, 1>, &function<P, R, 2>, &function<P, R, 3>, \
+   &function<P, R, 4>}
 #if defined(__AVX512F__)
 #define ECORNN_TABLE(function)                                                \
   {ECORNN_ROW(function, 1), ECORNN_ROW(function, 2), ECORNN_ROW(function, 3), \

@@ -25,8 +25,6 @@ struct GruForward : ForwardCell<Storage> {
   static constexpr int kGateCount[2] = {kResetAfter ? 3 : 2, 1};
   // A tile's rows go through one part after the other; see the LSTM's.
   static constexpr int kParts[2] = {kResetAfter ? 2 : 1, 1};
-  // Between the phases: the update gate, and the candidate's operand.
-  static constexpr int kWorkRows = kResetAfter ? 0 : 2;
 
   FunctionPair functions;
 
@@ -101,11 +99,12 @@ struct GruForward : ForwardCell<Storage> {
     const V xr = sum[1] + this->InputSide(row, x[1], 1, u, lanes);
     const V z = functions.gate.Apply(xz);
     const V r = functions.gate.Apply(xr);
-    const C* h =
-        row.dropout == nullptr ? row.h : row.operands + 2 * this->row_stride;
-    const V operand = r * lanes.Load(h + u);
-    lanes.Store(row.work + u, z);
-    lanes.Store(row.work + this->row_stride + u, operand);
+    V operand = r * lanes.Load(row.h + u);
+    if (row.dropout != nullptr) {
+      operand = r * lanes.Load(row.operands + 2 * this->operand_stride + u);
+    }
+    lanes.Store(row.update_gate + u, z);
+    lanes.Store(row.phase_operand + u, operand);
     if (row.gates != nullptr) {
       Save(row.gates, u, xz, z, 0, lanes);
       Save(row.gates, u, xr, r, 1, lanes);
@@ -121,12 +120,10 @@ struct GruForward : ForwardCell<Storage> {
     const V xn = sum[0] + this->InputSide(row, x[0], 2, u, lanes);
     const V n = functions.candidate.Apply(xn);
     if (row.gates != nullptr) Save(row.gates, u, xn, n, 2, lanes);
-    const V z = lanes.Load(row.work + u);
+    const V z = lanes.Load(row.update_gate + u);
     this->template StoreState<kGates>(
         row, u, GruBlend(z, lanes.Load(row.h + u), n), lanes);
   }
-
-  using C = ComputeType<S>;
 };
 
 // The cell in the backward pass.
@@ -184,7 +181,7 @@ struct GruBackward : BackwardCell<Storage> {
       const V recurrent = grad_n * r;
       this->StoreGradient(row, 1, u, grad_r, lanes);
       this->StoreInputGradient(row, 2, u, grad_n, lanes);
-      lanes.Store(row.grad_z + 2 * this->units + u, recurrent);
+      lanes.Store(row.grad_z + 2 * this->gate_stride + u, recurrent);
       lanes.Store(row.grad_candidate + u, recurrent);
       this->AddToBias(row, kGates * this->units + u, recurrent, lanes);
     } else {

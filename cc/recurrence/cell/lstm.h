@@ -26,7 +26,6 @@ struct LstmForward : ForwardCell<Storage> {
   // A tile's rows go through one part after the other: a part's chain of
   // dependent operations is short enough for several rows to be under way.
   static constexpr int kParts[kPhases] = {2};
-  static constexpr int kWorkRows = 0;
 
   FunctionPair functions;
 

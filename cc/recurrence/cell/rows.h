@@ -4,6 +4,7 @@
 #define TF_ECORNN_CC_RECURRENCE_CELL_ROWS_H_
 
 #include "../engine.h"
+#include "../product.h"
 #include "../storage.h"
 
 namespace ecornn {
@@ -12,26 +13,31 @@ namespace ECORNN_TARGET {
 template <class S>
 struct ForwardRow {
   using C = ComputeType<S>;
+  using P = ProductType<S>;
 
   const S* gates_x;  // (GU) this step's, or null: then x has a product
-  const C* x;        // (F) this step's
+  const P* x;        // (F) this step's
   const C* h;        // (U) the state that enters
   C* h_next;         // (U) the state that leaves
   C* c;              // (U) the cell state, updated in place
-  C* work;           // (cell's number, stride) from one phase to the next
+  C* update_gate;    // (U) GRU, from one phase to the next
+  P* phase_operand;  // (U) and the second phase's operand
   S* output;         // (U) or null
   S* gates;          // (GU), and (U) each: saved; all null when nothing is
   S* previous_h;
   C* previous_c;
   S* candidate;
-  const S* dropout;  // (G, U) or null; then h * dropout[g] is gate g's operand:
-  const C* operands;  // (G, stride) the entering ones
-  C* operands_next;   // (G, stride) the leaving ones
+  const S* dropout;  // (G, U) or null; then h * dropout[g] is gate g's operand
+  // What the state is multiplied as where that is not h itself: one row, or
+  // with dropout (G, stride); the entering ones, the leaving ones.
+  const P* operands;
+  P* operands_next;
 };
 
 template <class S>
 struct BackwardRow {
   using C = ComputeType<S>;
+  using P = ProductType<S>;
 
   const S* gates;  // (GU), and (U) each: saved
   const S* previous_h;
@@ -40,8 +46,9 @@ struct BackwardRow {
   C* grad_c;          // (U) gradient of the cell state, updated in place
   S* grad_gates;      // (GU) this step's
   S* grad_candidate;  // (U)
-  C* grad_z;          // (GU) the recurrent side, for the earlier step's product
-  const C* grad_z_later;  // (GU) the later step's, this product's operand
+  P* grad_z;  // (G, U in whole groups) the recurrent side, for the earlier
+              // step's product
+  const P* grad_z_later;  // the later step's, this product's operand
   const C* direct;        // (U) or null: part of the state's gradient
   C* direct_next;         // (U) that part for the earlier step
   const C* pending;       // (U) or null: gradient of outputs that repeat ours
@@ -58,7 +65,7 @@ struct ForwardCell {
   using V = typename Simd<C>::Vector;
 
   int64_t units;
-  int64_t row_stride;       // of working memory
+  int64_t operand_stride;   // from one gate's operand to the next one's
   const C* bias;            // (GU)
   const C* recurrent_bias;  // (GU) or null
 
@@ -92,11 +99,14 @@ struct ForwardCell {
                                 Lanes lanes) const {
     lanes.Store(row.h_next + u, h);
     if (row.output != nullptr) lanes.Store(row.output + u, h);
-    if (row.dropout != nullptr) {
-      for (int g = 0; g < kGates; ++g) {
-        lanes.Store(row.operands_next + g * row_stride + u,
-                    h * lanes.Load(row.dropout + g * units + u));
-      }
+    if (row.operands_next == nullptr) return;
+    if (row.dropout == nullptr) {
+      lanes.Store(row.operands_next + u, h);
+      return;
+    }
+    for (int g = 0; g < kGates; ++g) {
+      lanes.Store(row.operands_next + g * operand_stride + u,
+                  h * lanes.Load(row.dropout + g * units + u));
     }
   }
 };
@@ -108,6 +118,7 @@ struct BackwardCell {
   using V = typename Simd<C>::Vector;
 
   int64_t units;
+  int64_t gate_stride;  // of a row's grad_z
 
   template <int kGates>
   ECORNN_INLINE void PrefetchRow(const BackwardRow<S>& row, int64_t u) const {
@@ -125,8 +136,7 @@ struct BackwardCell {
   template <class Lanes>
   ECORNN_INLINE void StoreGradient(const BackwardRow<S>& row, int gate,
                                    int64_t u, V grad, Lanes lanes) const {
-    const int64_t i = gate * units + u;
-    lanes.Store(row.grad_z + i, grad);
+    lanes.Store(row.grad_z + gate * gate_stride + u, grad);
     StoreInputGradient(row, gate, u, grad, lanes);
   }
 
