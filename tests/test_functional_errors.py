@@ -59,6 +59,14 @@ WRONG = [
     ("initial_state", state_of((4, BATCH, UNITS))),
     ("initial_state", (tf.zeros((BATCH, UNITS)),)),
     ("initial_state", state_of((BATCH, UNITS)) + (tf.zeros((BATCH, UNITS)),)),
+    ("mask", "no such"),
+    ("mask", object()),
+    ("reset", [[b"no"] * STEPS] * BATCH),
+    ("reset", object()),
+    ("return_sequences", "no such"),
+    ("go_backwards", None),
+    ("zero_output_for_mask", 2),
+    ("save_for_backward", np.ones(3)),
     ("activation", "no such"),
     ("activation", "softmax"),
     ("recurrent_activation", ""),
@@ -91,16 +99,20 @@ def test_named_in_the_error(name, value):
         assert any(n in message for n in PARTNERS.get(name, (name,))), message
 
 
-@pytest.mark.parametrize("name", ("x", "mask", "reset", "initial_state"))
-def test_sizes_known_only_at_run_time(name):
+@pytest.mark.parametrize("known", (True, False))
+@pytest.mark.parametrize("name", ("x", "kernel", "mask", "reset", "initial_state"))
+def test_sizes_known_only_at_run_time(name, known):
     """Sizes that contradict each other when the graph runs: an error, no result."""
     good = good_arguments()
     specs = tf.nest.map_structure(
         lambda t: tf.TensorSpec([None] * t.shape.rank, t.dtype), good
     )
-    for weight in ("kernel", "recurrent_kernel", "bias"):
-        specs[weight] = tf.TensorSpec(good[weight].shape, tf.float32)
-    specs["x"] = tf.TensorSpec((None, None, FEATURES), tf.float32)
+    if known:
+        for weight in ("kernel", "recurrent_kernel", "bias"):
+            specs[weight] = tf.TensorSpec(good[weight].shape, tf.float32)
+        specs["x"] = tf.TensorSpec((None, None, FEATURES), tf.float32)
+        if name == "kernel":
+            pytest.skip("Python knows it")
 
     @tf.function(input_signature=[specs])
     def traced(inputs):
@@ -112,13 +124,25 @@ def test_sizes_known_only_at_run_time(name):
             tf.zeros((batch, steps, FEATURES))
             for batch, steps in ((BATCH + 1, STEPS), (1, STEPS), (BATCH, 1), (1, 1))
         ],
-        "mask": [tf.ones((BATCH, STEPS + 1), tf.bool), tf.ones((5, 5), tf.bool)],
+        "kernel": [
+            tf.zeros((FEATURES + 1, 4 * UNITS)),
+            tf.zeros((FEATURES, 4 * UNITS - 1)),
+            tf.zeros((1, 4 * UNITS)),
+        ],
+        "mask": [
+            tf.ones((BATCH, STEPS + 1), tf.bool),
+            tf.ones((STEPS, BATCH), tf.bool),
+            tf.ones((BATCH, 1), tf.bool),
+            tf.ones((5, 5), tf.bool),
+        ],
         "reset": [tf.ones((BATCH, 1), tf.bool), tf.ones((BATCH + 1, STEPS), tf.bool)],
         "initial_state": [state_of((1, UNITS)), state_of((BATCH, 2 * UNITS))],
     }
     for value in wrong[name]:
-        with pytest.raises(tf.errors.InvalidArgumentError):
+        with pytest.raises(tf.errors.InvalidArgumentError) as caught:
             traced({**good, name: value})
+        names = {"x": ("x", "mask"), "initial_state": ("initial_",)}
+        assert any(n in str(caught.value) for n in names.get(name, (name,)))
 
 
 def test_gradient_of_a_gradient():

@@ -59,6 +59,12 @@ def test_rank_of_the_input(kind, shape):
         assert "ndim=3" in str(caught.value)
 
 
+def test_complex_inputs(kind):
+    layer = KINDS[kind].make_ours(UNITS)
+    with pytest.raises(TypeError, match="complex64"):
+        layer(tf.zeros((BATCH, STEPS, FEATURES), tf.complex64))
+
+
 def test_features_other_than_built(kind):
     _, ours = make_pair(kind=kind, features=13)
     for wrong in (2, 12, 14, 26):
@@ -107,6 +113,21 @@ def test_mask_shape_known_only_at_run_time(kind, shape):
 
     traced(draw_inputs(), draw_layer_mask("random"))
     with pytest.raises(tf.errors.InvalidArgumentError):
+        traced(draw_inputs(), tf.ones(shape, tf.bool))
+
+
+@pytest.mark.parametrize("shape", [(STEPS, BATCH), (BATCH, STEPS + 1), (BATCH, 1)])
+def test_mask_is_named_at_run_time(kind, shape):
+    _, ours = make_pair(kind=kind)
+    traced = tf.function(
+        lambda x, mask: ours(x, mask=mask),
+        input_signature=[
+            tf.TensorSpec((None, None, FEATURES), tf.float64),
+            tf.TensorSpec((None, None), tf.bool),
+        ],
+        autograph=False,
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`?mask`? "):
         traced(draw_inputs(), tf.ones(shape, tf.bool))
 
 

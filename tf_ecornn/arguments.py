@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -30,13 +30,7 @@ DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
 
 def to_tensor(name: str, value: Any, dtype: tf.DType | None = None) -> tf.Tensor:
     """`value` as a tensor, cast to `dtype`; without one it must have one of ours."""
-    try:
-        tensor = tf.convert_to_tensor(value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"`{name}` must be convertible to a tensor. Received: {name}={value!r} "
-            f"({error})"
-        ) from error
+    tensor = _converted(name, value)
     if dtype is None:
         if tensor.dtype not in DTYPES:
             expected = ", ".join(d.name for d in DTYPES)
@@ -54,14 +48,40 @@ def to_tensor(name: str, value: Any, dtype: tf.DType | None = None) -> tf.Tensor
     return tensor
 
 
+def _converted(name: str, value: Any) -> tf.Tensor:
+    try:
+        return tf.convert_to_tensor(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"`{name}` must be convertible to a tensor. Received: {name}={value!r} "
+            f"({error})"
+        ) from error
+
+
 def to_flags(name: str, value: Any, x: tf.Tensor) -> tf.Tensor | None:
     """A boolean tensor (B, T), or None."""
     if value is None:
         return None
-    tensor = tf.convert_to_tensor(value)
-    if tensor.dtype != tf.bool:
-        tensor = tf.cast(tensor, tf.bool)
-    return with_shape(name, tensor, x.shape[:2])
+    tensor = _converted(name, value)
+    if not (
+        tensor.dtype.is_bool or tensor.dtype.is_integer or tensor.dtype.is_floating
+    ):
+        raise TypeError(
+            f"`{name}` must be a tensor of booleans. Received dtype {tensor.dtype.name}"
+        )
+    return with_shape(name, tf.cast(tensor, tf.bool), x.shape[:2])
+
+
+def to_bool(name: str, value: Any) -> bool:
+    """A Python boolean where `value` is one, or is 0 or 1, of any kind."""
+    try:
+        found = bool(value)
+        # What is neither a boolean nor a number equals neither.
+        if value == found:
+            return found
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"`{name}` must be True or False. Received: {name}={value!r}")
 
 
 def to_states(
@@ -106,10 +126,25 @@ def with_shape(name: str, tensor: tf.Tensor, shape: Any) -> tf.Tensor:
     return tensor
 
 
+def with_shape_at_run_time(
+    name: str, tensor: tf.Tensor, shape: Callable[[], tf.Tensor]
+) -> tf.Tensor:
+    """The tensor, refused when it runs with another shape than `shape()`.
+
+    For what ordinary ops use before the fused op can check it, where Python does not
+    know all the sizes.
+    """
+    check = tf.debugging.assert_equal(
+        tf.shape(tensor), shape(), f"`{name}` has shape x and must have shape y"
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        return tf.identity(tensor)
+
+
 def check_weights(
     x: tf.Tensor, kernel: tf.Tensor, recurrent_kernel: tf.Tensor, gates: int
-) -> None:
-    """Checks (B, T, F), (F, GU) and (U, GU) against each other."""
+) -> tf.Tensor:
+    """Checks (B, T, F), (F, GU) and (U, GU) against each other; returns the kernel."""
     with_shape("x", x, (None, None, None))
     with_shape("recurrent_kernel", recurrent_kernel, (None, None))
     features = None if x.shape.rank is None else x.shape[2]
@@ -126,6 +161,13 @@ def check_weights(
             f"at least 1. Received shape {_format(recurrent_kernel.shape)}"
         )
     with_shape("kernel", kernel, (features, width if units is None else gates * units))
+    if features is not None and units is not None and kernel.shape.is_fully_defined():
+        return kernel
+    return with_shape_at_run_time(
+        "kernel",
+        kernel,
+        lambda: tf.stack([tf.shape(x)[2], gates * tf.shape(recurrent_kernel)[0]]),
+    )
 
 
 def check_activation(name: str, value: Any) -> None:

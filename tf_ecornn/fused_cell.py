@@ -244,6 +244,10 @@ def run(
             f"{type(cell).__name__} was built for inputs of {features} features. "
             f"Received inputs of shape {tuple(sequences.shape)}"
         )
+    if sequences.dtype.is_complex:
+        raise TypeError(
+            f"Sequences must be real numbers. Received dtype {sequences.dtype.name}"
+        )
     # Wrappers under another dtype policy hand over other dtypes.
     dtype = cell.compute_dtype
     sequences = tf.cast(sequences, dtype)

@@ -16,11 +16,13 @@ from tf_ecornn import recurrence
 from tf_ecornn.arguments import (
     check_activation,
     check_weights,
+    to_bool,
     to_dropout,
     to_flags,
     to_states,
     to_tensor,
     with_shape,
+    with_shape_at_run_time,
 )
 from tf_ecornn.ragged import Rows
 
@@ -148,11 +150,13 @@ def lstm(
             attributes={
                 "activation": activation,
                 "recurrent_activation": recurrent_activation,
-                "reverse": bool(go_backwards),
-                "zero_output_for_mask": bool(zero_output_for_mask),
+                "reverse": to_bool("go_backwards", go_backwards),
+                "zero_output_for_mask": to_bool(
+                    "zero_output_for_mask", zero_output_for_mask
+                ),
             },
-            return_sequences=bool(return_sequences),
-            save_for_backward=bool(save_for_backward),
+            return_sequences=to_bool("return_sequences", return_sequences),
+            save_for_backward=to_bool("save_for_backward", save_for_backward),
         )
         return LSTMOutput(output, h, c)
 
@@ -226,6 +230,7 @@ def gru(
     (TensorShape([8, 20, 5]), TensorShape([8, 5]))
     """
     with tf.name_scope(name or "gru"):
+        reset_after = to_bool("reset_after", reset_after)
         rows, x, mask, reset = _padded(x, mask, reset)
         x, kernel, recurrent_kernel = _weights(x, kernel, recurrent_kernel, 3)
         units = recurrent_kernel.shape[0]
@@ -249,12 +254,14 @@ def gru(
             attributes={
                 "activation": activation,
                 "recurrent_activation": recurrent_activation,
-                "reset_after": bool(reset_after),
-                "reverse": bool(go_backwards),
-                "zero_output_for_mask": bool(zero_output_for_mask),
+                "reset_after": reset_after,
+                "reverse": to_bool("go_backwards", go_backwards),
+                "zero_output_for_mask": to_bool(
+                    "zero_output_for_mask", zero_output_for_mask
+                ),
             },
-            return_sequences=bool(return_sequences),
-            save_for_backward=bool(save_for_backward),
+            return_sequences=to_bool("return_sequences", return_sequences),
+            save_for_backward=to_bool("save_for_backward", save_for_backward),
         )
         return GRUOutput(output, h)
 
@@ -263,10 +270,10 @@ def clear_masked(x: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
     """x with zeros at masked steps: 0 * NaN would reach the weights' gradients."""
     if mask is None:
         return x
-    # Reshaped by x's own sizes: neither may be stretched to fit the other. The op
-    # compares the shapes themselves.
-    shape = tf.concat([tf.shape(x)[:2], [1]], axis=0)
-    return tf.where(tf.reshape(mask, shape), x, tf.zeros((), x.dtype))
+    # Neither may be stretched to fit the other.
+    if not (x.shape[:2].is_fully_defined() and mask.shape == x.shape[:2]):
+        mask = with_shape_at_run_time("mask", mask, lambda: tf.shape(x)[:2])
+    return tf.where(mask[..., tf.newaxis], x, tf.zeros((), x.dtype))
 
 
 def _padded(x, mask, reset):
@@ -296,7 +303,7 @@ def _weights(x, kernel, recurrent_kernel, gates):
     x = to_tensor("x", x)
     kernel = to_tensor("kernel", kernel, x.dtype)
     recurrent_kernel = to_tensor("recurrent_kernel", recurrent_kernel, x.dtype)
-    check_weights(x, kernel, recurrent_kernel, gates)
+    kernel = check_weights(x, kernel, recurrent_kernel, gates)
     return x, kernel, recurrent_kernel
 
 
