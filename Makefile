@@ -25,6 +25,9 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 CC_FILES = $(shell find cc cuda tests -name '*.cc' -o -name '*.cu' -o -name '*.h')
 DEMO := build/demo
+TORCH_ENV := build/torch-env
+# Where PyTorch has a version without CUDA, which spares gigabytes.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Test files that run at once. Each process takes up to 2 GB.
 PYTEST_WORKERS ?= 2
 
@@ -35,7 +38,7 @@ PYTEST_WORKERS ?= 2
 help:
 	@echo "make demo      train Keras classifiers with the stock layers and with ours"
 	@echo "make test      run the tests"
-	@echo "make bench     measure against stock Keras, with and without XLA"
+	@echo "make bench     measure against stock Keras, XLA, BlockLSTMV2 and PyTorch"
 	@echo "make build     compile the library in place"
 	@echo "make lint      check style;  make format puts it right"
 	@echo "make sanitize  run the engine's own tests under sanitizers"
@@ -65,6 +68,18 @@ $(STAMPS)/build: EXTRAS := build tensorflow
 $(STAMPS)/demo: EXTRAS := build tensorflow examples
 $(STAMPS)/test: EXTRAS := build tensorflow examples test
 $(STAMPS)/lint: EXTRAS := dev
+
+# PyTorch and TensorFlow keep out of each other's way.
+$(TORCH_ENV)/.ready: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "tf_ecornn: PyTorch's environment needs" \
+		"PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "Installing PyTorch, a peer in the benchmark, into $(TORCH_ENV)"
+	@$(PYTHON) -m venv $(TORCH_ENV)
+	@$(TORCH_ENV)/bin/python cc/buildtools/requirements.py torch \
+		> $(TORCH_ENV)/requirements.txt
+	@$(TORCH_ENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--extra-index-url $(TORCH_INDEX) -r $(TORCH_ENV)/requirements.txt
+	@touch $@
 
 # --- The build -------------------------------------------------------------
 
@@ -96,7 +111,9 @@ demo: $(STAMPS)/demo build $(STAMPS)/package
 test: $(STAMPS)/test build $(STAMPS)/package
 	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
-bench: $(STAMPS)/demo build $(STAMPS)/package
+# Options for PyTorch (--without-torch, --torch-python) do without this environment.
+bench: $(STAMPS)/demo build $(STAMPS)/package \
+		$(if $(filter --without-torch --torch-python%,$(BENCH_ARGS)),,$(TORCH_ENV)/.ready)
 	$(PY) examples/benchmarks/run.py $(BENCH_ARGS)
 
 lint: $(STAMPS)/lint

@@ -2,11 +2,9 @@
 
 import dataclasses
 import json
-import os
 import pathlib
 import re
 import socket
-import subprocess
 import sys
 
 import keras
@@ -17,7 +15,7 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
 # The examples need packages (rich, matplotlib) that tf_ecornn itself does not.
-Console = pytest.importorskip("rich.console").Console
+pytest.importorskip("rich")
 pytest.importorskip("matplotlib")
 (
     benchmark,
@@ -26,12 +24,6 @@ pytest.importorskip("matplotlib")
     data,
     timing,
     vowels,
-    contenders,
-    memory,
-    method,
-    bench_report,
-    run,
-    works,
 ) = (
     pytest.importorskip(name)
     for name in (
@@ -41,12 +33,6 @@ pytest.importorskip("matplotlib")
         "classification.data",
         "classification.timing",
         "classification.vowels",
-        "benchmarks.contenders",
-        "benchmarks.memory",
-        "benchmarks.method",
-        "benchmarks.report",
-        "benchmarks.run",
-        "benchmarks.works",
     )
 )
 
@@ -421,111 +407,3 @@ def test_stock_loop_in_a_wrapper_is_told():
     assert fused(ours) is fused(keras.layers.Masking(), tf_ecornn.GRU(2)) is True
     assert fused(other) is fused(ours, other) is False
     assert fused(keras.layers.Bidirectional(keras.layers.LSTM(2))) is None
-
-
-# --- Benchmarks --------------------------------------------------------------
-
-
-def test_shapes_read_back_as_written():
-    for work in (*works.WORKS, works.MEMORY_WORK):
-        assert works.Work.parse(work.name) == work
-    assert len({work.name for work in works.WORKS}) == len(works.WORKS)
-    for text in ("", "u0-b1-t1-f1", "u1-b1-t1", "u1-b1-t1-f1-l0", "x"):
-        with pytest.raises(ValueError, match="no shape like"):
-            works.Work.parse(text)
-
-
-def test_operations_are_those_of_the_matrix_products():
-    def product(rows, inner, columns):
-        return 2 * rows * inner * columns
-
-    work = works.Work(units=5, batch=3, timesteps=7, features=2, layers=2)
-    rows = 3 * 7
-    first = product(rows, 2, 20) + product(rows, 5, 20)
-    second = product(rows, 5, 20) + product(rows, 5, 20)
-    assert work.flops("inference") == first + second
-    weights_and_states = product(2, rows, 20) + 2 * product(5, rows, 20)
-    assert work.flops("training") == first + weights_and_states + 3 * second
-
-
-def test_rounds_alternate_and_ratios_pair(monkeypatch):
-    calls = []
-    steps = {name: lambda name=name: calls.append(name) for name in ("a", "b")}
-    monkeypatch.setattr(method, "clock", lambda step, count: step() or 1.0)
-    times = method.interleave(steps, rounds=3, turn_s=0.1)
-    assert calls[4:] == ["a", "b", "b", "a", "a", "b"]
-    assert times == {"a": [1.0] * 3, "b": [1.0] * 3}
-    assert method.fastest({"a": [3.0, 3.0, 0.1], "b": [1.0, 2.0, 9.0]}) == "b"
-    assert method.ratio([2.0, 4.0, 6.0], [1.0, 1.0, 2.0]).median == 3.0
-
-
-def test_contenders_start_from_the_same_weights():
-    work = works.Work.parse("u4-b2-t3-f2-l2")
-    numbers = contenders.Data.random(work)
-    plain, compiled = (contenders.find(name) for name in ("keras", "keras_xla"))
-    for kind in works.KINDS:
-        first, second = (one.step(kind, work, numbers)() for one in (plain, compiled))
-        assert first == pytest.approx(second, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--shapes", "u1"], "'u1' is no shape like"),
-        (["--rounds", "0"], "must be a whole number of at least 1, not 0"),
-        (["--threads", "-1"], "must be a whole number of at least 0, not -1"),
-        (["--measure", "speed"], "invalid choice: 'speed'"),
-        (["--json", "/no/such/place/a.json"], "there is no directory"),
-    ],
-)
-def test_bad_benchmark_arguments(arguments, words, capsys):
-    with pytest.raises(SystemExit) as end:
-        run.parse(arguments)
-    assert end.value.code == 2
-    assert words in capsys.readouterr().err
-
-
-def test_benchmark_runs_and_writes_json(tmp_path):
-    path = tmp_path / "figures.json"
-    command = [sys.executable, str(EXAMPLES / "benchmarks" / "run.py"), "--quick"]
-    command += ["--shapes", "u4-b2-t3-f2", "--contenders", "keras", "--rounds", "2"]
-    command += ["--threads", "1", "--measure", "training", "inference"]
-    command += ["--json", str(path)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=dict(os.environ)
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(path.read_text())
-    assert result["arguments"]["shapes"] == ["u4-b2-t3-f2"]
-    assert result["machine"]["intra_op_threads"] == 1
-    assert [row["kind"] for row in result["times"]] == list(works.KINDS)
-    for row in result["times"]:
-        assert len(row["rounds"]["keras"]) == 2
-        assert row["spread"]["keras"]["low"] <= row["spread"]["keras"]["median"]
-        assert 0 < row["share_of_peak"]["keras"] < 1
-        assert row["results_agree"] and row["ratio"] is None
-    assert result["memory"] == []
-    assert re.search(r"Training, ms a step(.|\n)*Inference, ms a step", done.stdout)
-
-
-def test_memory_of_stock_keras_is_what_it_should_be(capsys):
-    work = works.Work.parse("u128-b128-t200-f16")
-    peak = memory.measure("keras", work, "exact", threads=0)
-    # The loop keeps about 9 units; far from it, the method is broken.
-    assert 7 < peak.units < 11
-    assert peak.peak - peak.baseline == pytest.approx(peak.units * work.memory_unit)
-
-    result = bench_report.Result({}, {})
-    peaks = {"default": [peak, peak], "exact": [peak]}
-    result.memory = [bench_report.Memory.of(work, "keras", peaks)]
-    found = bench_report.collect(result)["memory"][0]
-    assert found["units"] == {"default": peak.units, "exact": peak.units}
-    bench_report.print_tables(Console(), result, [contenders.find("keras")])
-    output = capsys.readouterr().out
-    assert output.count(f"{peak.units:.1f}") == 5
-
-
-def test_memory_failure_has_the_last_words(monkeypatch):
-    monkeypatch.setattr(memory.sys, "executable", "/bin/false")
-    with pytest.raises(RuntimeError, match="keras, u256-b64-t400-f64"):
-        memory.measure("keras", works.MEMORY_WORK, "exact", threads=0)

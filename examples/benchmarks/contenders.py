@@ -1,109 +1,109 @@
-"""Who competes: ways to train and run the same network.
-
-A contender makes functions without arguments that do one whole step and return
-when it is done; nothing else in the benchmark knows what is behind them.
-"""
+"""Who competes: ways to train and run the same network."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
-import numpy as np
+from benchmarks.works import Case, Work
 
-from benchmarks.works import Work
-
-if TYPE_CHECKING:
-    import keras
-
-Step = Callable[[], float]  # returns a number to compare contenders by
+Limit = tuple[Callable[[Work], bool], str]  # a contender can't do such works: why
 
 
 @dataclass(frozen=True)
-class Data:
-    """Inputs (B, T, F) and targets (B, 1), float32, equal for all contenders."""
+class Contender:
+    """A variant of a backend's network (keras_net.py, torch_net.py), and its place.
 
-    x: np.ndarray
-    y: np.ndarray
-
-    @classmethod
-    def random(cls, work: Work) -> Data:
-        rng = np.random.default_rng(0)
-        shape = (work.batch, work.timesteps, work.features)
-        x = rng.standard_normal(shape, "float32")
-        y = rng.standard_normal((work.batch, 1), "float32")
-        return cls(x, y)
-
-
-@dataclass(frozen=True)
-class KerasContender:
-    """An LSTM layer class under Keras, compiled by XLA or not."""
+    Attributes:
+        ours: uses tf_ecornn.
+        special: takes part only in cases that name it.
+        threads: of a process of its own; None: as many as all others.
+        environment: variables of a process of its own.
+    """
 
     name: str
     label: str
-    module: str  # where the class LSTM comes from
-    xla: bool = False
+    backend: str
+    variant: str
+    limits: tuple[Limit, ...] = ()
     ours: bool = False
+    special: bool = False
+    threads: int | None = None
+    environment: dict[str, str] = field(default_factory=dict, hash=False)
 
-    def unavailable(self) -> str | None:
-        """Why this contender can't take part here; None if it can."""
-        try:
-            importlib.import_module(self.module)
-        except ImportError as error:
-            return str(error)
-        return None
+    @property
+    def is_torch(self) -> bool:
+        return self.backend == "torch_net"
 
-    def build(self, work: Work) -> keras.Model:
-        """The network, compiled, with the same weights for every contender."""
-        import keras
+    @property
+    def own_process(self) -> bool:
+        return self.is_torch or bool(self.environment) or self.threads is not None
 
-        layer = importlib.import_module(self.module).LSTM
-        keras.utils.set_random_seed(0)
-        model = keras.Sequential([keras.Input((work.timesteps, work.features))])
-        for index in range(work.layers):
-            last = index == work.layers - 1
-            model.add(layer(work.units, return_sequences=not last))
-        model.add(keras.layers.Dense(1))
-        model.compile(keras.optimizers.Adam(), "mse", jit_compile=self.xla)
-        return model
+    def cannot(self, case: Case) -> str | None:
+        """Why it can't do the work of a case; None if it can."""
+        return next((why for applies, why in self.limits if applies(case.work)), None)
 
-    def step(self, kind: str, work: Work, data: Data) -> Step:
-        """A function that does one step of `kind`, "training" or "inference"."""
-        model = self.build(work)
-        if kind == "training":
-            return self.training_step(model, data)
-        return self.inference_step(model, data)
+    def follows(self, case: Case) -> bool:
+        """Whether its first result must be that of stock Keras.
 
-    def training_step(self, model: keras.Model, data: Data) -> Step:
-        """One `train_on_batch`; gives the loss before the update."""
-        import tensorflow as tf
-
-        x, y = tf.constant(data.x), tf.constant(data.y)
-        return lambda: float(model.train_on_batch(x, y))
-
-    def inference_step(self, model: keras.Model, data: Data) -> Step:
-        """One traced call; gives the mean of the squared predictions."""
-        import tensorflow as tf
-
-        x = tf.constant(data.x)
-        # Reading the result waits for it.
-        call = tf.function(
-            lambda x: model(x, training=False),
-            jit_compile=self.xla,
-            autograph=False,
+        Weights are the same under Keras; XLA draws other dropout masks.
+        """
+        return not self.is_torch and not (
+            case.work.dropped and self.variant == "keras_xla"
         )
-        return lambda: float(np.mean(np.square(call(x).numpy())))
 
+
+_BLOCK = (
+    (lambda work: work.cell != "lstm", "LSTM only"),
+    (lambda work: work.policy == "mixed_bfloat16", "no bfloat16"),
+    (lambda work: work.masked, "no mask"),
+    (lambda work: work.dropped, "no recurrent dropout"),
+)
+_TORCH = (
+    # Outside oneDNN a float16 step takes seconds; autocast to it is an error.
+    (lambda work: work.policy == "mixed_float16", "no float16 in oneDNN's LSTM"),
+    (lambda work: work.reset_before, "resets after only"),
+    (lambda work: work.dropped, "no recurrent dropout"),
+)
+_TORCH_PURE = (
+    (lambda work: work.policy != "mixed_bfloat16", "bfloat16 only"),
+    *_TORCH,
+)
+_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "TF_ECORNN_ISA": "avx2"}
 
 CONTENDERS = (
-    KerasContender("keras", "Keras", "keras.layers"),
-    KerasContender("keras_xla", "Keras, XLA", "keras.layers", xla=True),
-    KerasContender("ecornn", "tf_ecornn", "tf_ecornn", ours=True),
+    Contender("keras", "Keras", "keras_net", "keras"),
+    Contender("keras_xla", "Keras, XLA", "keras_net", "keras_xla"),
+    Contender("block", "BlockLSTMV2", "keras_net", "block", _BLOCK),
+    Contender("torch", "PyTorch", "torch_net", "torch", _TORCH),
+    Contender("torch_pure", "PyTorch, pure", "torch_net", "torch_pure", _TORCH_PURE),
+    Contender("ecornn", "tf_ecornn", "keras_net", "ecornn", ours=True),
+    Contender(
+        "ecornn_1thread",
+        "tf_ecornn, 1 thread",
+        "keras_net",
+        "ecornn",
+        ours=True,
+        special=True,
+        threads=1,
+    ),
+    *(
+        Contender(
+            f"{variant}_avx2",
+            f"{label}, AVX2",
+            "keras_net",
+            variant,
+            ours=variant == "ecornn",
+            special=True,
+            environment=_AVX2,
+        )
+        for variant, label in (("keras", "Keras"), ("ecornn", "tf_ecornn"))
+    ),
 )
+OURS = "ecornn"
+PEERS = tuple(one.name for one in CONTENDERS if not one.ours and not one.special)
 
 
-def find(name: str) -> KerasContender:
+def find(name: str) -> Contender:
     """The contender of this name."""
     return next(one for one in CONTENDERS if one.name == name)

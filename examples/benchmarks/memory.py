@@ -18,24 +18,21 @@ measured under two:
   step are mostly smaller and come from malloc.
 - "exact": malloc instead (TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1), told to map every
   buffer of 64 KB and more by itself and to unmap it when it is freed: what the step
-  needs, whatever an allocator makes of it.
+  needs, whatever an allocator makes of it. PyTorch takes everything from malloc.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
-import os
-import subprocess
-import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from benchmarks.data import Data
 from benchmarks.works import Work
-
-TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
@@ -68,34 +65,10 @@ class Peak:
     method: str
 
 
-def measure(contender: str, work: Work, allocator: str, threads: int) -> Peak:
-    """Measures in a new process, under one of ALLOCATORS.
+class Net(Protocol):
+    """A network of any backend."""
 
-    Raises:
-        RuntimeError: the process failed; the message has its last words.
-    """
-    # The worker must find this package wherever it was started from.
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | ALLOCATORS[allocator].environment
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    steps = ALLOCATORS[allocator].steps
-    arguments = [contender, work.name, str(steps), str(threads)]
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.memory", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=True,
-            env=environment,
-        )
-    except subprocess.CalledProcessError as error:
-        last_words = "\n".join(error.stderr.strip().splitlines()[-5:])
-        raise RuntimeError(f"{contender}, {work.name}: {last_words}") from error
-    except subprocess.TimeoutExpired as error:
-        message = f"{contender}, {work.name}: no end after {TIMEOUT_S} s"
-        raise RuntimeError(message) from error
-    return Peak(**json.loads(done.stdout.splitlines()[-1]))
+    def step(self, kind: str, data: Data) -> Callable[[], float]: ...
 
 
 def _status(key: str) -> int:
@@ -134,19 +107,11 @@ class _Sampler(threading.Thread):
         return self.peak
 
 
-def _work_here(name: str, work: Work, steps: int, threads: int) -> Peak:
-    """The worker: measures in this process."""
-    import tensorflow as tf
-
-    from benchmarks import contenders
-
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    contender = contenders.find(name)
-    data = contenders.Data.random(work)
-    model = contender.build(work)
-    step = contender.training_step(model, data)
-    one_row = contenders.Data(data.x[:1], data.y[:1])
-    warm_up = contender.training_step(model, one_row)
+def rise(net: Net, work: Work, steps: int) -> Peak:
+    """Trains the network in this process and watches resident memory."""
+    data = Data.random(work)
+    step = net.step("training", data)
+    warm_up = net.step("training", data.first_row())
     for _ in range(3):
         warm_up()
     ctypes.CDLL(None).malloc_trim(0)
@@ -160,10 +125,3 @@ def _work_here(name: str, work: Work, steps: int, threads: int) -> Peak:
     peak = sampler.stop() if sampler else _status("VmHWM")
     units = (peak - baseline) / work.memory_unit
     return Peak(baseline, peak, units, "sampled" if sampler else "VmHWM")
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    name, work, *numbers = sys.argv[1:]
-    peak = _work_here(name, Work.parse(work), *map(int, numbers))
-    print(json.dumps(asdict(peak)))

@@ -1,17 +1,18 @@
-"""Measures tf_ecornn against stock Keras, with and without XLA.
+"""Measures tf_ecornn against other ways to do the same work.
 
-    python examples/benchmarks/run.py                        everything
-    python examples/benchmarks/run.py --quick                smaller, in a minute or two
-    python examples/benchmarks/run.py --shapes u128-b64-t100-f32 --measure training
+    python examples/benchmarks/run.py                 all works, in about an hour
+    python examples/benchmarks/run.py --quick         a handful, in under 3 minutes
+    python examples/benchmarks/run.py --set bars --json bars.json --plots plots
+    python examples/benchmarks/run.py --works gru-u128-b64-t100-f32 --measure training
 
-Training step and inference on several shapes, and peak training memory on one. See
-method.py for how time is compared and memory.py for what the memory figure is.
+Training steps, inference, decoding and peak training memory. See README.md for works
+and contenders, method.py for how time is compared and memory.py for what the memory
+figure is.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
 import os
 import sys
@@ -23,181 +24,182 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from rich.console import Console
 
-from benchmarks import memory, method, report
-from benchmarks.contenders import CONTENDERS, Data, KerasContender
-from benchmarks.works import KINDS, MEMORY_WORK, QUICK_WORKS, WORKS, Work
+import machine
+from benchmarks import bars, memory, method, options, plots, results, tables
+from benchmarks.contenders import CONTENDERS, Contender
+from benchmarks.stage import Stage
+from benchmarks.works import Case, Work
 
-ROUNDS, QUICK_ROUNDS = 7, 3
 # A turn this long hides the clock's and the scheduler's grain.
 TURN_S, QUICK_TURN_S = 0.15, 0.05
-MEMORY_PROCESSES, QUICK_MEMORY_PROCESSES = 3, 1
+PEAK_SIZE, QUICK_PEAK_SIZE = 3072, 2048  # rows and columns of a product
+MEMORY_PROCESSES = 3
+SETS_WITH_BARS = ("bars", "all")
+# Copies of a language model's logits that a training step holds, and the processes
+# that may hold them at once.
+LOGITS_COPIES, PROCESSES = 4, 2
 
 Tick = Callable[[str], None]  # moves the progress bar by one, and says what is next
 
 
 def measure_times(
-    work: Work,
-    kind: str,
-    contenders: Sequence[KerasContender],
+    stage: Stage,
+    case: Case,
+    contenders: Sequence[Contender],
     rounds: int,
     turn_s: float,
     tick: Tick,
-) -> report.Timing:
-    """One row of the table: all contenders at one work."""
-    import keras
-
-    data = Data.random(work)
-    steps, first_results = {}, {}
+) -> results.Timing:
+    """One row of a table: all contenders at one case."""
+    clocks: dict[str, method.Clock] = {}
+    first_results: dict[str, float] = {}
+    cannot: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for contender in contenders:
-        tick(f"{kind}, {work.label}: warm-up of {contender.label}")
-        step = contender.step(kind, work, data)
-        first_results[contender.name] = step()
-        step()
-        steps[contender.name] = step
-    what = f"{kind}, {work.label}: rounds"
-    times = method.interleave(steps, rounds, turn_s, lambda: tick(what))
-    del steps
-    keras.backend.clear_session()
-    gc.collect()
-    return report.Timing.of(work, kind, times, first_results)
+        name = contender.name
+        tick(f"{case.label}: warm-up of {contender.label}")
+        reason = contender.cannot(case)
+        if reason:
+            cannot[name] = reason
+            continue
+        try:
+            first_results[name], clocks[name] = stage.start(contender, case)
+        except Exception as error:  # goes into the table; the run ends with status 1
+            failures[name] = f"{type(error).__name__}: {error}"
+    what = f"{case.label}: rounds"
+    times: dict[str, list[float]] = {}
+    try:
+        times = method.interleave(clocks, rounds, turn_s, lambda: tick(what))
+    except Exception as error:  # as above
+        failures["rounds"] = f"{type(error).__name__}: {error}"
+    stage.stop()
+    return results.Timing.of(case, times, first_results, cannot, failures)
 
 
 def measure_memory(
+    stage: Stage,
     work: Work,
-    contenders: Sequence[KerasContender],
+    contenders: Sequence[Contender],
+    allocators: Sequence[str],
     processes: int,
-    threads: int,
     tick: Tick,
-) -> list[report.Memory]:
-    """Peak training memory of each contender."""
-    rows = []
+    result: results.Result,
+) -> None:
+    """Peak training memory of each contender, into the result."""
     for contender in contenders:
         peaks: dict[str, list[memory.Peak]] = {}
-        for allocator in memory.ALLOCATORS:
-            peaks[allocator] = []
-            for _ in range(processes):
-                tick(f"memory, {work.label}: {contender.label}, {allocator}")
-                peak = memory.measure(contender.name, work, allocator, threads)
-                peaks[allocator].append(peak)
-        rows.append(report.Memory.of(work, contender.name, peaks))
-    return rows
-
-
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Reads the command line and fills in what depends on --quick."""
-    parser = argparse.ArgumentParser(
-        description="Measure tf_ecornn against stock Keras, with and without XLA.",
-    )
-    add = parser.add_argument
-    add("--quick", action="store_true", help="no U=1000, fewer and shorter rounds")
-    add(
-        "--shapes",
-        nargs="+",
-        type=shape,
-        metavar="uU-bB-tT-fF[-lL]",
-        help="units, batch, time steps, features and layers; default: "
-        + ", ".join(work.name for work in WORKS),
-    )
-    add(
-        "--measure",
-        nargs="+",
-        choices=(*KINDS, "memory"),
-        default=[*KINDS, "memory"],
-        help="default: all",
-    )
-    add(
-        "--contenders",
-        nargs="+",
-        choices=[one.name for one in CONTENDERS],
-        help="default: all",
-    )
-    add("--rounds", type=at_least(1), help=f"default: {ROUNDS}, quick {QUICK_ROUNDS}")
-    add(
-        "--threads",
-        type=at_least(0),
-        default=0,
-        help="intra-op threads; 0, the default, leaves it to TensorFlow",
-    )
-    add("--json", type=Path, metavar="PATH", help="write every figure to this file")
-    args = parser.parse_args(arguments)
-    if args.json and not args.json.resolve().parent.is_dir():
-        parser.error(f"argument --json: there is no directory {args.json.parent}")
-    if args.shapes is None:
-        args.shapes = list(QUICK_WORKS if args.quick else WORKS)
-    if args.rounds is None:
-        args.rounds = QUICK_ROUNDS if args.quick else ROUNDS
-    return args
-
-
-def shape(text: str) -> Work:
-    """An argparse type."""
-    try:
-        return Work.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def at_least(smallest: int) -> Callable[[str], int]:
-    """An argparse type: a whole number with a lower limit."""
-
-    def convert(text: str) -> int:
         try:
-            value = int(text)
-        except ValueError:
-            value = smallest - 1
-        if value < smallest:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number of at least {smallest}, not {text}"
-            )
-        return value
+            for allocator in allocators:
+                peaks[allocator] = []
+                for _ in range(processes):
+                    tick(f"memory, {work.label}: {contender.label}, {allocator}")
+                    peaks[allocator].append(stage.peak(contender, work, allocator))
+        except RuntimeError as error:  # told at the end, which has status 1
+            what = f"memory, {work.label}, {contender.label}"
+            result.failures[what] = str(error)
+            continue
+        result.memory.append(results.Memory.of(work, contender.name, peaks))
 
-    return convert
+
+def asked(args: argparse.Namespace, special: set[str]) -> list[Contender]:
+    """Contenders by the command line, and of the special ones those given."""
+    return [
+        one
+        for one in CONTENDERS
+        if (
+            one.name in args.contenders
+            if args.contenders
+            else not one.special or one.name in special
+        )
+        and not (one.is_torch and args.without_torch)
+    ]
+
+
+def too_large(work: Work) -> str | None:
+    """Why this machine's memory is too small for a work; None if it is not."""
+    needed = LOGITS_COPIES * PROCESSES * work.logits_bytes / 2**30
+    there = machine.describe_machine()["memory_gib"]
+    if there is not None and needed > 0.8 * there:
+        return f"needs about {needed:.0f} GiB of memory, and there are {there:.0f}"
+    return None
+
+
+def measure_all(
+    args: argparse.Namespace, stage: Stage, result: results.Result, console: Console
+) -> None:
+    """Fills in the result; its JSON file is there from the first row on."""
+    takers: dict[Case, list[Contender]] = {}
+    for case in args.cases:
+        reason = too_large(case.work)
+        if reason:
+            result.skipped[case.label] = reason
+            continue
+        special = bars.specials(case) if args.set in SETS_WITH_BARS else set()
+        contenders = asked(args, special)
+        takers[case] = [one for one in contenders if one.name not in result.missing]
+    everyone = [one for one in asked(args, set()) if one.name not in result.missing]
+    memory_works = args.memory_works
+    allocators = ["exact"] if args.quick else list(memory.ALLOCATORS)
+    processes = 1 if args.quick else MEMORY_PROCESSES
+    turn_s = QUICK_TURN_S if args.quick else TURN_S
+    peak_size = QUICK_PEAK_SIZE if args.quick else PEAK_SIZE
+
+    ticks = sum(len(each) + args.rounds for each in takers.values())
+    ticks += processes * len(allocators) * len(everyone) * len(memory_works)
+    with tables.progress(console, ticks) as tick:
+        for case, contenders in takers.items():
+            # Again and again, as a moment's disturbance would make it too low.
+            for dtype in method.PEAK_DTYPES[case.work.policy]:
+                best = result.peak_flops.get(dtype, 0.0)
+                result.peak_flops[dtype] = max(
+                    best, method.matmul_peak(dtype, peak_size)
+                )
+            row = measure_times(stage, case, contenders, args.rounds, turn_s, tick)
+            result.times.append(row)
+            if args.json:
+                results.write_json(args.json, result)
+        for work in memory_works:
+            case = Case(work, "training")
+            able = [one for one in everyone if not one.cannot(case)]
+            measure_memory(stage, work, able, allocators, processes, tick, result)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmarks; returns the exit status."""
-    args = parse(arguments)
-    console = Console()
-
+    args = options.parse(__doc__, arguments)
+    console = Console(width=None if sys.stdout.isatty() else 140)
     # Many models in one process are many functions to trace; TensorFlow takes that
     # for a mistake and warns.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(args.threads)
-    asked = [one for one in CONTENDERS if one.name in (args.contenders or one.name)]
-    reasons = {one.name: one.unavailable() for one in asked}
-    present = [one for one in asked if reasons[one.name] is None]
-    missing = {name: reason for name, reason in reasons.items() if reason is not None}
-    for name, reason in missing.items():
-        console.print(f"[yellow]Without {name}:[/yellow] {reason}", highlight=False)
-
-    kinds = [kind for kind in KINDS if kind in args.measure]
-    turn_s = QUICK_TURN_S if args.quick else TURN_S
-    processes = 0
-    if "memory" in args.measure:
-        processes = QUICK_MEMORY_PROCESSES if args.quick else MEMORY_PROCESSES
-    ticks = len(kinds) * len(args.shapes) * (len(present) + args.rounds)
-    ticks += processes * len(memory.ALLOCATORS) * len(present)
-
-    result = report.Result(vars(args), missing)
-    with report.progress(console, ticks) as tick:
-        for kind in kinds:
-            for work in args.shapes:
-                # Again and again, as a moment's disturbance would make it too low.
-                result.peak_flops = max(result.peak_flops, method.matmul_peak())
-                row = measure_times(work, kind, present, args.rounds, turn_s, tick)
-                result.times.append(row)
-        if processes:
-            result.memory = measure_memory(
-                MEMORY_WORK, present, processes, args.threads, tick
+    with Stage(args.threads, args.torch_python) as stage:
+        reasons = {one: stage.missing(one) for one in asked(args, set())}
+        missing = {one: reason for one, reason in reasons.items() if reason}
+        for one, reason in missing.items():
+            console.print(f"[yellow]Without {one.label}:[/yellow] {reason}")
+        if any(one.is_torch for one in missing):
+            console.print(
+                "PyTorch is a peer of every full run: `make bench` makes its "
+                "environment, --torch-python names another, --without-torch does "
+                "without."
             )
+            return 2
+        result = results.Result(
+            # Figures must not tell where things are on somebody's machine.
+            {k: v for k, v in vars(args).items() if not isinstance(v, Path)},
+            {one.name: reason for one, reason in missing.items()},
+            stage.versions(),
+        )
+        measure_all(args, stage, result, console)
 
-    report.print_tables(console, result, present)
+    tables.print_tables(console, result, bars=args.set in SETS_WITH_BARS)
     if args.json:
-        report.write_json(args.json, result)
+        results.write_json(args.json, result)
         console.print(f"Figures: {args.json}")
-    return 0
+    if args.plots:
+        for path in plots.draw(result, args.plots):
+            console.print(f"Plot: {path}")
+    return 1 if result.failed() else 0
 
 
 if __name__ == "__main__":
