@@ -76,13 +76,13 @@ def _lstm_kernel_gradient(saved, grad_gates, grad_candidate, dropout):
 
 
 def _gru_kernel_gradient(saved, grad_gates, grad_candidate, dropout):
-    z, r, candidate = tf.split(grad_gates, 3, axis=-1)
     h = saved["previous_h"]
+    units = h.shape[2] or tf.shape(h)[2]
     gates = summed_product_by_gate(
-        h, tf.concat([z, r], axis=-1), [keep[:, :2] for keep in dropout]
+        h, grad_gates[..., : 2 * units], [keep[:, :2] for keep in dropout]
     )
     if grad_candidate is None:
-        rest = summed_product(saved["candidate"], candidate)
+        rest = summed_product(saved["candidate"], grad_gates[..., 2 * units :])
     else:
         rest = summed_product_by_gate(
             h, grad_candidate, [keep[:, 2:] for keep in dropout]
