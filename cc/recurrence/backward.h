@@ -13,6 +13,8 @@
 #include "engine.h"
 #include "layout.h"
 #include "product.h"
+#include "stages.h"
+#include "weights.h"
 
 namespace ecornn {
 namespace ECORNN_TARGET {
@@ -26,9 +28,7 @@ class BackwardPass {
   using V = typename Simd<C>::Vector;
   static constexpr int kGates = Cell::kGates;
   static constexpr int kLanes = Simd<C>::kLanes;
-  static constexpr int kGroup = Multiply<P>::kGroup;
-  static constexpr int kPanelVectors = kTileVectors;
-  static constexpr int64_t kPanelWidth = kPanelVectors * kLanes;
+  static constexpr int64_t kPanelWidth = BackwardWeights<Cell>::kPanelWidth;
 
   BackwardPass(const BackwardArgs<S>& args, decltype(Cell::functions) functions,
                int team_size)
@@ -37,11 +37,15 @@ class BackwardPass {
         steps_(args.sequence.steps),
         units_(args.sequence.units),
         width_(kGates * units_),
-        gate_stride_(WholeGroups<P>(units_)),
+        weights_(args.recurrent_kernel, units_),
+        gate_stride_(weights_.depth()),
         // The candidate's recurrent bias sums apart where its sides differ.
         bias_width_(width_ + (Cell::kSplitCandidate ? units_ : 0)),
         grad_stride_(RowStride<P>(kGates * gate_stride_)),
         unit_stride_(RowStride<C>(units_)),
+        sharers_(ChooseSharers(batch_, units_, width_, sizeof(P), panels(),
+                               team_size)),
+        chunks_(ChooseChunks(sharers_, units_, width_, sizeof(P), panels())),
         split_(batch_,
                ChooseBlocks(batch_, steps_, units_, width_, sizeof(P),
                             (4 * kGates + 4) * units_ * sizeof(C), team_size)) {
@@ -62,12 +66,24 @@ class BackwardPass {
     if (batch_ > 0) {
       ZeroRow(zero_row_, kGates * gate_stride_);
       PackAll(team);
-      team.Run(
-          split_.blocks(),
-          [](void* pass, int block) {
-            static_cast<BackwardPass*>(pass)->RunBlock(block);
-          },
-          this);
+      if (sharers_ > 1) {
+        StartGroups(0, split_.groups());
+        stages_.Begin(stages() + 1, stage_chunks_, chunks_);
+        Prepare(0);
+        team.Run(
+            sharers_,
+            [](void* pass, int sharer) {
+              static_cast<BackwardPass*>(pass)->Share(sharer);
+            },
+            this);
+      } else {
+        team.Run(
+            split_.blocks(),
+            [](void* pass, int block) {
+              static_cast<BackwardPass*>(pass)->RunBlock(block);
+            },
+            this);
+      }
     }
     if (WantsBias()) SumBias();
   }
@@ -81,20 +97,19 @@ class BackwardPass {
     bool has_pending;  // pending_ holds a gradient of repeated outputs
   };
 
-  int64_t panels() const { return CeilDiv(units_, kPanelWidth); }
-  // Vectors in panel p: four, or as many as the last units need.
-  int PanelVectors(int64_t p) const {
-    const int64_t rest = units_ - p * kPanelWidth;
-    return static_cast<int>(
-        MinOf<int64_t>(kPanelVectors, CeilDiv<int64_t>(rest, kLanes)));
-  }
+  // Rows in step_rows_.
+  struct Taken {
+    int64_t count;
+    bool any_product;  // a later step read the state of one of them
+  };
+
+  int64_t panels() const { return weights_.panels(); }
   bool WantsBias() const {
     return args_.grad_bias != nullptr || args_.grad_recurrent_bias != nullptr;
   }
 
   void Place(Arena& arena) {
-    packed_ = arena.template Take<P>(CeilDiv<int64_t>(units_, kLanes) * kLanes *
-                                     kGates * gate_stride_);
+    weights_.Place(arena);
     grad_z_ = arena.template Take<P>(2 * batch_ * grad_stride_);
     grad_c_ =
         arena.template Take<C>(Cell::kHasCellState ? batch_ * unit_stride_ : 0);
@@ -105,59 +120,18 @@ class BackwardPass {
     zero_row_ = arena.template Take<P>(kGates * gate_stride_);
     row_states_ = arena.template Take<RowState>(batch_);
     step_rows_ = arena.template Take<BackwardRow<S>>(batch_);
+    stage_chunks_ =
+        arena.template Take<Stages::Chunk>(sharers_ > 1 ? chunks_ : 0);
   }
 
   void PackAll(Team& team) {
     if (steps_ == 0) return;
-    if (units_ < 128 || team.size() == 1) {
-      for (int64_t p = 0; p < panels(); ++p) Pack(p);
-    } else {
-      team.Run(
-          static_cast<int>(panels()),
-          [](void* pass, int panel) {
-            static_cast<BackwardPass*>(pass)->Pack(panel);
-          },
-          this);
-    }
-  }
-
-  // Where phase q's panel p begins: (gates of the phase, U in groups, width of
-  // p, group).
-  P* Panel(int q, int64_t p) const {
-    const int64_t width = CeilDiv<int64_t>(units_, kLanes) * kLanes;
-    return packed_ + gate_stride_ * (width * Cell::kFirstGate[q] +
-                                     p * kPanelWidth * Cell::kGateCount[q]);
-  }
-
-  // Panel p of each phase: for each k of the phase's gates the weights from
-  // units [p * width, ...), that is, rows of the recurrent kernel turned into
-  // columns; lanes past U are zero.
-  void Pack(int64_t p) {
-    const int64_t first = p * kPanelWidth;
-    const int64_t width = PanelVectors(p) * kLanes;
-    // Few k at a time: their lines of the panel stay in the cache.
-    constexpr int64_t kRun = 16;
-    for (int g = 0; g < kGates; ++g) {
-      const int q =
-          g < Cell::kFirstGate[Cell::kPhases - 1] ? 0 : Cell::kPhases - 1;
-      P* to = Panel(q, p) + (g - Cell::kFirstGate[q]) * gate_stride_ * width;
-      const S* kernel = args_.recurrent_kernel + g * units_;
-      for (int64_t k0 = 0; k0 < gate_stride_; k0 += kRun) {
-        const int64_t k1 = MinOf(k0 + kRun, gate_stride_);
-        for (int64_t i = 0; i < width; ++i) {
-          const int64_t u = first + i;
-          const S* from = kernel + u * width_;
-          for (int64_t k = k0; k < k1; ++k) {
-            P* at = to + (k / kGroup * width + i) * kGroup + k % kGroup;
-            if (u < units_ && k < units_) {
-              Narrow(Widen(from[k]), at);
-            } else {
-              ZeroRow(at, 1);
-            }
-          }
-        }
-      }
-    }
+    PackPanels(
+        panels(), units_, 128, team,
+        [](void* pass, int panel) {
+          static_cast<BackwardPass*>(pass)->weights_.Pack(panel);
+        },
+        this);
   }
 
   P* GradZ(int64_t row, int parity) const {
@@ -167,17 +141,62 @@ class BackwardPass {
   void RunBlock(int block) {
     const int64_t first_group = split_.FirstGroup(block);
     const int64_t last_group = split_.FirstGroup(block + 1);
+    const int64_t begin = split_.FirstRow(block);
+    StartGroups(first_group, last_group);
+    for (int64_t step = steps_ - 1; step >= 0; --step) {
+      const Taken taken = TakeRows(step, first_group, last_group);
+      RunPanels<0>(0, panels(), begin, taken);
+      if constexpr (Cell::kPhases == 2) {
+        RunPanels<1>(0, panels(), begin, taken);
+      }
+      DropStates(step, first_group, last_group);
+    }
+    const Taken all = TakeAll(begin, split_.FirstRow(block + 1));
+    RunPanels<kInitial>(0, panels(), begin, all);
+  }
+
+  // One of the threads that share all rows.
+  void Share(int sharer) {
+    stages_.Work(
+        chunks_ * sharer / sharers_, [&](int64_t stage) { Prepare(stage); },
+        [&](int64_t stage, int chunk) {
+          const int64_t first = panels() * chunk / chunks_;
+          const int64_t last = panels() * (chunk + 1) / chunks_;
+          if (stage == stages()) {
+            RunPanels<kInitial>(first, last, 0, shared_);
+            return;
+          }
+          if constexpr (Cell::kPhases == 2) {
+            if (stage % 2 == 1) {
+              RunPanels<1>(first, last, 0, shared_);
+              return;
+            }
+          }
+          RunPanels<0>(first, last, 0, shared_);
+        });
+  }
+
+  // Stages of steps; one more makes the gradients of the initial states.
+  int64_t stages() const { return steps_ * Cell::kPhases; }
+
+  // What comes before a stage.
+  void Prepare(int64_t stage) {
+    if (stage > stages() || stage % Cell::kPhases != 0) return;
+    const int64_t step = steps_ - 1 - stage / Cell::kPhases;
+    if (stage > 0) DropStates(step + 1, 0, split_.groups());
+    shared_ = stage == stages() ? TakeAll(0, batch_)
+                                : TakeRows(step, 0, split_.groups());
+  }
+
+  void StartGroups(int64_t first_group, int64_t last_group) {
     if (WantsBias()) {
       ZeroRow(bias_groups_ + first_group * bias_width_,
               (last_group - first_group) * bias_width_);
     }
-    const int64_t begin = split_.FirstRow(block);
-    const int64_t end = split_.FirstRow(block + 1);
-    for (int64_t row = begin; row < end; ++row) StartRow(row);
-    for (int64_t step = steps_ - 1; step >= 0; --step) {
-      RunStep(step, first_group, last_group);
+    const int64_t end = split_.FirstRowOfGroup(last_group);
+    for (int64_t row = split_.FirstRowOfGroup(first_group); row < end; ++row) {
+      StartRow(row);
     }
-    FinishRows(begin, end);
   }
 
   void StartRow(int64_t row) {
@@ -209,7 +228,9 @@ class BackwardPass {
     return args_.mask != nullptr && !args_.mask[row * steps_ + t];
   }
 
-  void RunStep(int64_t step, int64_t first_group, int64_t last_group) {
+  // Rows of some groups at a step: puts those that take it into step_rows_,
+  // from the groups' first row on.
+  Taken TakeRows(int64_t step, int64_t first_group, int64_t last_group) {
     const int64_t t = Time(step);
     BackwardRow<S>* active = step_rows_ + split_.FirstRowOfGroup(first_group);
     int64_t count = 0;
@@ -225,22 +246,25 @@ class BackwardPass {
         }
       }
     }
-    if (count > 0) {
-      for (int64_t p = 0; p < panels(); ++p) {
-        RunPanel<0>(p, any_product, active, count);
-      }
-      if constexpr (Cell::kPhases == 2) {
-        for (int64_t p = 0; p < panels(); ++p) {
-          RunPanel<1>(p, true, active, count);
-        }
-      }
+    return {count, any_product};
+  }
+
+  // A phase of a step for the rows taken, which lie from `begin` on.
+  template <int kPhase>
+  void RunPanels(int64_t first, int64_t last, int64_t begin, Taken taken) {
+    for (int64_t p = first; p < last; ++p) {
+      RunPanel<kPhase>(p, kPhase == 1 || taken.any_product, step_rows_ + begin,
+                       taken.count);
     }
-    if (args_.reset != nullptr) {
-      const int64_t end = split_.FirstRowOfGroup(last_group);
-      for (int64_t row = split_.FirstRowOfGroup(first_group); row < end;
-           ++row) {
-        if (args_.reset[row * steps_ + t]) DropState(row);
-      }
+  }
+
+  // After a step: what its resets cut off.
+  void DropStates(int64_t step, int64_t first_group, int64_t last_group) {
+    if (args_.reset == nullptr) return;
+    const int64_t t = Time(step);
+    const int64_t end = split_.FirstRowOfGroup(last_group);
+    for (int64_t row = split_.FirstRowOfGroup(first_group); row < end; ++row) {
+      if (args_.reset[row * steps_ + t]) DropState(row);
     }
   }
 
@@ -307,8 +331,8 @@ class BackwardPass {
     if (Cell::kHasCellState) ZeroRow(grad_c_ + row * unit_stride_, units_);
   }
 
-  // Gradients of the initial states.
-  void FinishRows(int64_t begin, int64_t end) {
+  // All rows, for the gradients of the initial states.
+  Taken TakeAll(int64_t begin, int64_t end) {
     BackwardRow<S>* rows = step_rows_ + begin;
     bool any_product = false;
     for (int64_t row = begin; row < end; ++row) {
@@ -320,9 +344,7 @@ class BackwardPass {
                 grad_c_ + row * unit_stride_, units_);
       }
     }
-    for (int64_t p = 0; p < panels(); ++p) {
-      RunPanel<kInitial>(p, any_product, rows, end - begin);
-    }
+    return {end - begin, any_product};
   }
 
   // In place of a phase: the gradient is the initial state's own.
@@ -331,7 +353,7 @@ class BackwardPass {
   template <int kPhase>
   void RunPanel(int64_t p, bool any_product, const BackwardRow<S>* rows,
                 int64_t count) {
-    const int vectors = PanelVectors(p);
+    const int vectors = weights_.Vectors(p);
     ForEachTile(count, [&](int64_t first, int n) {
       const BackwardRow<S>* tile = rows + first;
       const int64_t u0 = p * kPanelWidth;
@@ -365,7 +387,7 @@ class BackwardPass {
   ECORNN_INLINE void Product(int64_t p, int vectors, const BackwardRow<S>* rows,
                              int n, V* sum) const {
     constexpr int q = kPhase == kInitial ? 0 : kPhase;
-    const P* panel = Panel(q, p);
+    const P* panel = weights_.Panel(Cell::kFirstGate[q], p);
     const P* operands[kTileRows];
     if (q == 1) {
       // The candidate's gradient of this very step.
@@ -375,7 +397,7 @@ class BackwardPass {
     } else {
       for (int r = 0; r < n; ++r) operands[r] = rows[r].grad_z_later;
     }
-    const auto product = Products<P>::kPlain[n - 1][vectors - 1];
+    const auto product = Products<S>::kPlain[n - 1][vectors - 1];
     if (q == 1 || args_.recurrent_dropout == nullptr) {
       product(operands, Cell::kGateCount[q] * gate_stride_, panel, sum);
       return;
@@ -465,16 +487,20 @@ class BackwardPass {
   const int64_t batch_;
   const int64_t steps_;
   const int64_t units_;
-  const int64_t width_;        // GU
+  const int64_t width_;  // GU
+  BackwardWeights<Cell> weights_;
   const int64_t gate_stride_;  // U in whole groups
   const int64_t bias_width_;
   const int64_t grad_stride_;
   const int64_t unit_stride_;
+  const int sharers_;  // threads that share all rows; 1: each takes blocks
+  const int chunks_;
   const RowSplit split_;
   Cell cell_;
+  Stages stages_;
+  Taken shared_;
 
   // In the scratch memory:
-  P* packed_;       // by phase: (panels, gates, U in groups, width, group)
   P* grad_z_;       // (B, 2, stride of G gates)
   C* grad_c_;       // (B, stride of U)
   C* direct_;       // (B, stride of U)
@@ -483,6 +509,7 @@ class BackwardPass {
   P* zero_row_;     // (G, gate stride)
   RowState* row_states_;
   BackwardRow<S>* step_rows_;
+  Stages::Chunk* stage_chunks_;
 };
 
 }  // namespace ECORNN_TARGET

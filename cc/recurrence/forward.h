@@ -8,6 +8,7 @@
 //         for each tile of active rows    sums in registers, then the cell
 //
 // The inputs' own product is either ready, or one more sum of each tile.
+// Threads take blocks of rows, or share each step's panels (stages.h).
 #ifndef TF_ECORNN_CC_RECURRENCE_FORWARD_H_
 #define TF_ECORNN_CC_RECURRENCE_FORWARD_H_
 
@@ -15,6 +16,8 @@
 #include "engine.h"
 #include "layout.h"
 #include "product.h"
+#include "stages.h"
+#include "weights.h"
 
 namespace ecornn {
 namespace ECORNN_TARGET {
@@ -28,9 +31,6 @@ class ForwardPass {
   using V = typename Simd<C>::Vector;
   static constexpr int kGates = Cell::kGates;
   static constexpr int kLanes = Simd<C>::kLanes;
-  static constexpr int kGroup = Multiply<P>::kGroup;
-  // Elements of a panel's vector of weights.
-  static constexpr int kGroups = kLanes * kGroup;
   static constexpr bool kStateIsOperand = sizeof(P) == sizeof(C);
 
   ForwardPass(const ForwardArgs<S>& args, decltype(Cell::functions) functions,
@@ -40,14 +40,20 @@ class ForwardPass {
         steps_(args.sequence.steps),
         units_(args.sequence.units),
         features_(args.kernel == nullptr ? 0 : args.features),
-        depth_(WholeGroups<P>(units_)),
-        input_depth_(WholeGroups<P>(features_)),
+        recurrent_weights_(args.recurrent_kernel, units_, units_,
+                           FewProducts()),
+        input_weights_(args.kernel, features_, units_, FewProducts()),
         row_stride_(RowStride<C>(units_)),
-        operand_stride_(RowStride<P>(depth_)),
+        operand_stride_(RowStride<P>(recurrent_weights_.depth())),
         operand_copies_(args.recurrent_dropout != nullptr ? kGates
                         : kStateIsOperand                 ? 0
                                                           : 1),
-        copies_inputs_(sizeof(S) != sizeof(P) || input_depth_ != features_),
+        copies_inputs_(sizeof(S) != sizeof(P) ||
+                       input_weights_.depth() != features_),
+        sharers_(ChooseSharers(batch_, units_, kGates * (units_ + features_),
+                               sizeof(P), panels(), team_size)),
+        chunks_(ChooseChunks(sharers_, units_, kGates * (units_ + features_),
+                             sizeof(P), panels())),
         split_(batch_,
                ChooseBlocks(batch_, steps_, units_,
                             kGates * (units_ + features_), sizeof(P),
@@ -68,6 +74,18 @@ class ForwardPass {
     Arena arena(scratch);
     Place(arena);
     if (steps_ > 0) PackAll(team);
+    if (sharers_ > 1) {
+      StartRows(0, batch_);
+      stages_.Begin(steps_ * Cell::kPhases, stage_chunks_, chunks_);
+      Prepare(0);
+      team.Run(
+          sharers_,
+          [](void* pass, int sharer) {
+            static_cast<ForwardPass*>(pass)->Share(sharer);
+          },
+          this);
+      return;
+    }
     team.Run(
         split_.blocks(),
         [](void* pass, int block) {
@@ -84,19 +102,19 @@ class ForwardPass {
     bool has_output;  // some processed step was valid
   };
 
-  int64_t panels() const { return CeilDiv<int64_t>(units_, kLanes); }
+  int64_t panels() const { return recurrent_weights_.panels(); }
 
   void Place(Arena& arena) {
-    const int64_t packed_width = panels() * kGates * kLanes;
-    recurrent_packed_ = arena.template Take<P>(depth_ * packed_width);
-    input_packed_ = arena.template Take<P>(input_depth_ * packed_width);
+    recurrent_weights_.Place(arena);
+    input_weights_.Place(arena);
     bias_ = arena.template Take<C>(kGates * units_);
     recurrent_bias_ = arena.template Take<C>(kGates * units_);
     h_ = arena.template Take<C>(2 * batch_ * row_stride_);
     operands_ =
         arena.template Take<P>(2 * batch_ * operand_copies_ * operand_stride_);
     c_ = arena.template Take<C>(Cell::kHasCellState ? batch_ * row_stride_ : 0);
-    x_ = arena.template Take<P>(copies_inputs_ ? batch_ * input_depth_ : 0);
+    x_ = arena.template Take<P>(copies_inputs_ ? batch_ * input_weights_.depth()
+                                               : 0);
     constexpr bool kTwoPhases = Cell::kPhases == 2;
     update_gates_ =
         arena.template Take<C>(kTwoPhases ? batch_ * row_stride_ : 0);
@@ -104,57 +122,28 @@ class ForwardPass {
         arena.template Take<P>(kTwoPhases ? batch_ * operand_stride_ : 0);
     row_states_ = arena.template Take<RowState>(batch_);
     step_rows_ = arena.template Take<ForwardRow<S>>(batch_);
+    stage_chunks_ =
+        arena.template Take<Stages::Chunk>(sharers_ > 1 ? chunks_ : 0);
     cell_.bias = bias_;
     cell_.recurrent_bias = recurrent_bias_;
+  }
+
+  // Packing costs as much as some products.
+  bool FewProducts() const {
+    return args_.recurrent_dropout == nullptr &&
+           steps_ * CeilDiv<int64_t>(batch_, kTileRows) <= kUnpackedProducts;
   }
 
   void PackAll(Team& team) {
     SetRow(bias_, args_.bias, kGates * units_);
     SetRow(recurrent_bias_, args_.recurrent_bias, kGates * units_);
-    // Copying is cheap: only a large matrix is worth a second thread.
-    if (units_ < 256 || team.size() == 1) {
-      for (int64_t p = 0; p < panels(); ++p) Pack(p);
-    } else {
-      team.Run(
-          static_cast<int>(panels()),
-          [](void* pass, int panel) {
-            static_cast<ForwardPass*>(pass)->Pack(panel);
-          },
-          this);
-    }
-  }
-
-  // Where, in packed weights of `depth` rows, phase q's panel p begins: (depth
-  // / group, gates of the phase, lanes, group).
-  P* Panel(P* packed, int64_t depth, int q, int64_t p) const {
-    return packed +
-           depth * kLanes *
-               (panels() * Cell::kFirstGate[q] + p * Cell::kGateCount[q]);
-  }
-
-  void Pack(int64_t p) {
-    Pack(p, args_.recurrent_kernel, units_, recurrent_packed_);
-    Pack(p, args_.kernel, features_, input_packed_);
-  }
-
-  // Panel p of each phase: for each row k of (depth, GU) weights those of units
-  // [p * kLanes, ...).
-  void Pack(int64_t p, const S* weights, int64_t depth, P* packed) const {
-    const int64_t u = p * kLanes;
-    const int count = static_cast<int>(MinOf<int64_t>(kLanes, units_ - u));
-    for (int q = 0; q < Cell::kPhases; ++q) {
-      P* to = Panel(packed, WholeGroups<P>(depth), q, p);
-      for (int64_t k = 0; k < depth; k += kGroup) {
-        for (int g = 0; g < Cell::kGateCount[q]; ++g, to += kGroups) {
-          const S* rows[kGroup];
-          for (int i = 0; i < kGroup; ++i) {
-            const int64_t gate = (k + i) * kGates + Cell::kFirstGate[q] + g;
-            rows[i] = k + i < depth ? weights + gate * units_ + u : nullptr;
-          }
-          Multiply<P>::Pack(rows, count, to);
-        }
-      }
-    }
+    PackPanels(
+        panels(), units_, 256, team,
+        [](void* pass, int panel) {
+          static_cast<ForwardPass*>(pass)->recurrent_weights_.Pack(panel);
+          static_cast<ForwardPass*>(pass)->input_weights_.Pack(panel);
+        },
+        this);
   }
 
   static void SetRow(C* to, const S* from, int64_t count) {
@@ -204,6 +193,44 @@ class ForwardPass {
   void RunBlock(int block) {
     const int64_t begin = split_.FirstRow(block);
     const int64_t end = split_.FirstRow(block + 1);
+    StartRows(begin, end);
+    for (int64_t step = 0; step < steps_; ++step) {
+      const int64_t count = TakeRows(step, begin, end);
+      RunPanels<0>(0, panels(), begin, count);
+      if constexpr (Cell::kPhases == 2) {
+        RunPanels<1>(0, panels(), begin, count);
+      }
+    }
+    FinishRows(begin, end);
+  }
+
+  // One of the threads that share all rows.
+  void Share(int sharer) {
+    stages_.Work(
+        chunks_ * sharer / sharers_, [&](int64_t stage) { Prepare(stage); },
+        [&](int64_t stage, int chunk) {
+          const int64_t first = panels() * chunk / chunks_;
+          const int64_t last = panels() * (chunk + 1) / chunks_;
+          if constexpr (Cell::kPhases == 2) {
+            if (stage % 2 == 1) {
+              RunPanels<1>(first, last, 0, shared_count_);
+              return;
+            }
+          }
+          RunPanels<0>(first, last, 0, shared_count_);
+        });
+  }
+
+  // What comes before a stage, and after the last.
+  void Prepare(int64_t stage) {
+    if (stage == steps_ * Cell::kPhases) {
+      FinishRows(0, batch_);
+    } else if (stage % Cell::kPhases == 0) {
+      shared_count_ = TakeRows(stage / Cell::kPhases, 0, batch_);
+    }
+  }
+
+  void StartRows(int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       row_states_[row] = {0, false, false};
       SetState(row, 0, args_.initial_h + row * units_);
@@ -212,11 +239,11 @@ class ForwardPass {
         SetRow(c_ + row * row_stride_, args_.initial_c + row * units_, units_);
       }
     }
-    for (int64_t step = 0; step < steps_; ++step) RunStep(step, begin, end);
-    for (int64_t row = begin; row < end; ++row) FinishRow(row);
   }
 
-  void RunStep(int64_t step, int64_t begin, int64_t end) {
+  // Rows [begin, end) at a step: puts those that take it into step_rows_, from
+  // `begin` on, and returns how many they are.
+  int64_t TakeRows(int64_t step, int64_t begin, int64_t end) {
     const int64_t t = args_.sequence.reverse ? steps_ - 1 - step : step;
     ForwardRow<S>* active = step_rows_ + begin;
     int64_t count = 0;
@@ -230,10 +257,14 @@ class ForwardPass {
       }
       if (!skip) active[count++] = StepRow(row, step, at);
     }
-    if (count == 0) return;
-    for (int64_t p = 0; p < panels(); ++p) RunPanel<0>(p, active, count);
-    if constexpr (Cell::kPhases == 2) {
-      for (int64_t p = 0; p < panels(); ++p) RunPanel<1>(p, active, count);
+    return count;
+  }
+
+  // A phase of a step, for `count` of the step's rows from `begin` on.
+  template <int kPhase>
+  void RunPanels(int64_t first, int64_t last, int64_t begin, int64_t count) {
+    for (int64_t p = first; p < last; ++p) {
+      RunPanel<kPhase>(p, step_rows_ + begin, count);
     }
   }
 
@@ -280,7 +311,7 @@ class ForwardPass {
     if constexpr (sizeof(S) == sizeof(P)) {
       if (!copies_inputs_) return x;
     }
-    P* copy = x_ + row * input_depth_;
+    P* copy = x_ + row * input_weights_.depth();
     CopyRow(copy, x, features_);
     EndGroup(copy, features_);
     return copy;
@@ -310,6 +341,10 @@ class ForwardPass {
     }
   }
 
+  void FinishRows(int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) FinishRow(row);
+  }
+
   void FinishRow(int64_t row) {
     const RowState& state = row_states_[row];
     const C* h = State(row, state.parity);
@@ -328,8 +363,6 @@ class ForwardPass {
   template <int kPhase>
   void RunPanel(int64_t p, const ForwardRow<S>* rows, int64_t count) {
     constexpr int kVectors = Cell::kGateCount[kPhase];
-    const P* panel = Panel(recurrent_packed_, depth_, kPhase, p);
-    const P* input_panel = Panel(input_packed_, input_depth_, kPhase, p);
     const int64_t u = p * kLanes;
     ForEachTile(count, [&](int64_t first, int n) {
       const ForwardRow<S>* tile = rows + first;
@@ -339,18 +372,18 @@ class ForwardPass {
       }
       Sums<kPhase> x[kTileRows];
       Sums<kPhase> sums[kTileRows];
-      const auto product = Products<P>::kPlain[n - 1][kVectors - 1];
       const P* operands[kTileRows];
       if (args_.kernel != nullptr) {
         for (int r = 0; r < n; ++r) operands[r] = tile[r].x;
-        product(operands, input_depth_, input_panel, &x[0][0]);
+        input_weights_.template Product<kPhase>(operands, n, p, &x[0][0]);
       }
       for (int r = 0; r < n; ++r) operands[r] = Operand<kPhase>(tile[r]);
       if (kPhase == 1 || args_.recurrent_dropout == nullptr) {
-        product(operands, depth_, panel, &sums[0][0]);
+        recurrent_weights_.template Product<kPhase>(operands, n, p,
+                                                    &sums[0][0]);
       } else {
-        Products<P>::kPerVector[n - 1][kVectors - 1](
-            operands, operand_stride_, depth_, panel, &sums[0][0]);
+        recurrent_weights_.template ProductByGate<kPhase>(
+            operands, operand_stride_, n, p, &sums[0][0]);
       }
       if (units_ - u >= kLanes) {
         Finish<kPhase>(tile, n, sums, x, u, FullLanes{});
@@ -400,28 +433,31 @@ class ForwardPass {
   const int64_t steps_;
   const int64_t units_;
   const int64_t features_;
-  const int64_t depth_;        // U in whole groups
-  const int64_t input_depth_;  // F in whole groups
+  ForwardWeights<Cell> recurrent_weights_;
+  ForwardWeights<Cell> input_weights_;
   const int64_t row_stride_;
   const int64_t operand_stride_;
   const int operand_copies_;
   const bool copies_inputs_;
+  const int sharers_;  // threads that share all rows; 1: each takes blocks
+  const int chunks_;
   const RowSplit split_;
   Cell cell_;
+  Stages stages_;
+  int64_t shared_count_;  // rows that take the shared step
 
   // In the scratch memory:
-  P* recurrent_packed_;  // by phase: (panels, depth, gates, lanes)
-  P* input_packed_;      // by phase: (panels, input depth, gates, lanes)
-  C* bias_;              // (GU)
-  C* recurrent_bias_;    // (GU)
-  C* h_;                 // (B, 2, stride)
-  P* operands_;          // (B, 2, copies, operand stride)
-  C* c_;                 // (B, stride)
-  P* x_;                 // (B, input depth) where inputs are copied
-  C* update_gates_;      // (B, stride) between two phases
-  P* phase_operands_;    // (B, operand stride) between two phases
+  C* bias_;            // (GU)
+  C* recurrent_bias_;  // (GU)
+  C* h_;               // (B, 2, stride)
+  P* operands_;        // (B, 2, copies, operand stride)
+  C* c_;               // (B, stride)
+  P* x_;               // (B, input depth) where inputs are copied
+  C* update_gates_;    // (B, stride) between two phases
+  P* phase_operands_;  // (B, operand stride) between two phases
   RowState* row_states_;
   ForwardRow<S>* step_rows_;
+  Stages::Chunk* stage_chunks_;
 };
 
 }  // namespace ECORNN_TARGET

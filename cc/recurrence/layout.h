@@ -98,11 +98,14 @@ inline constexpr double kSerialWork = 2e5;
 // Weights up to this size stay in a core's second-level cache.
 inline constexpr double kResidentWeights = 640 * 1024;
 // What a block's rows touch in a step should stay there as well, and several
-// blocks a thread even out what else the machine does. Fewer rows than this make
-// poor tiles. By `engine_speed lstm float 128,8,100,32 ... 128,64,100,32`:
+// blocks a thread even out what else the machine does. Fewer rows than this
+// make poor tiles. By `engine_speed lstm float 128,8,100,32 ... 128,64,100,32`:
 // forward 91 GF/s from 12 to 64 rows, backward 91 up to 16 rows, 87 at 64.
 inline constexpr double kBlockBytes = 96 * 1024;
 inline constexpr int64_t kSmallestBlock = 16;
+
+// A panel of packed weights that fewer tiles use is not worth its packing.
+inline constexpr int64_t kUnpackedProducts = 6;
 
 // Into how many blocks of rows to cut a batch. `depth` is the length of a
 // step's product for one row and unit, `bytes_per_row` what a row touches in a
@@ -124,6 +127,40 @@ inline int64_t ChooseBlocks(int64_t batch, int64_t steps, int64_t units,
     blocks *= MaxOf<int64_t>(1, rounds);
   }
   return blocks;
+}
+
+// Multiply-adds a thread should have in a step before several share the rows:
+// some ten times what their meeting at the step's end costs. With less, two ops
+// that run at once lose more than one alone gains.
+inline constexpr double kStageWork = 60e3;
+// With this many rows a thread, each goes its own way: weights then cost little
+// beside the products, even those that come from memory in every step.
+inline constexpr int64_t kFewRows = 1;
+inline constexpr int64_t kFewRowsOfLarge = 4;
+
+// How many threads share the units of all rows, step by step, in place of each
+// taking rows of its own: then a thread reads its part of the weights alone. 1
+// for none.
+inline int ChooseSharers(int64_t batch, int64_t units, int64_t depth,
+                         int64_t element_bytes, int64_t panels, int team_size) {
+  const bool resident =
+      double(units) * depth * element_bytes <= kResidentWeights;
+  const int64_t few = resident ? kFewRows : kFewRowsOfLarge;
+  if (batch >= few * team_size) return 1;
+  const double most = double(batch) * units * depth / kStageWork;
+  const int64_t threads = MinOf<int64_t>(team_size, panels);
+  return most >= threads ? static_cast<int>(threads)
+                         : MaxOf(1, static_cast<int>(most));
+}
+
+// Into how many chunks of panels they cut a step: several each where weights
+// come from memory anyway, so that one that is held up loses them to others.
+inline int ChooseChunks(int sharers, int64_t units, int64_t depth,
+                        int64_t element_bytes, int64_t panels) {
+  const bool resident =
+      double(units) * depth * element_bytes <= kResidentWeights * sharers;
+  return resident ? sharers
+                  : static_cast<int>(MinOf<int64_t>(panels, 4 * sharers));
 }
 
 }  // namespace ECORNN_TARGET

@@ -154,28 +154,61 @@ void TileProductPerVector(const P* const* a, int64_t operand_stride,
   }
 }
 
+// The first one, of weights where they lie, in rows `stride` apart and vectors
+// of them `vector_stride` apart, for the same sums bit for bit.
+template <class S, int R, int NV>
+void TileProductInPlace(const ComputeType<S>* const* a, int64_t depth,
+                        const S* weights, int64_t stride, int64_t vector_stride,
+                        typename Simd<ComputeType<S>>::Vector* sum) {
+  using V = typename Simd<ComputeType<S>>::Vector;
+  V s[R][NV] = {};
+  for (int64_t k = 0; k < depth; ++k) {
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) {
+      const V b = Load(weights + v * vector_stride);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) s[r][v] = Fma(Broadcast(a[r][k]), b, s[r][v]);
+    }
+    weights += stride;
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) sum[r * NV + v] = s[r][v];
+  }
+}
+
 // The tile products by their sizes: rows 1 ... kTileRows, vectors 1 ... 4.
-template <class P>
+template <class S>
 struct Products {
+  using P = ProductType<S>;
   using V = typename Multiply<P>::Sum;
   using Plain = void (*)(const P* const*, int64_t, const P*, V*);
   using PerVector = void (*)(const P* const*, int64_t, int64_t, const P*, V*);
+  using InPlace = void (*)(const ComputeType<S>* const*, int64_t, const S*,
+                           int64_t, int64_t, V*);
 
-#define ECORNN_ROW(function, R)                                \
-  {&function<P, R, 1>, &function<P, R, 2>, &function<P, R, 3>, \
-   &function<P, R, 4>}
+#define ECORNN_ROW(function, T, R)                             \
+  {&function<T, R, 1>, &function<T, R, 2>, &function<T, R, 3>, \
+   &function<T, R, 4>}
 #if defined(__AVX512F__)
-#define ECORNN_TABLE(function)                                                \
-  {ECORNN_ROW(function, 1), ECORNN_ROW(function, 2), ECORNN_ROW(function, 3), \
-   ECORNN_ROW(function, 4), ECORNN_ROW(function, 5), ECORNN_ROW(function, 6)}
+#define ECORNN_TABLE(function, T)                          \
+  {ECORNN_ROW(function, T, 1), ECORNN_ROW(function, T, 2), \
+   ECORNN_ROW(function, T, 3), ECORNN_ROW(function, T, 4), \
+   ECORNN_ROW(function, T, 5), ECORNN_ROW(function, T, 6)}
 #else
-#define ECORNN_TABLE(function) \
-  {ECORNN_ROW(function, 1), ECORNN_ROW(function, 2), ECORNN_ROW(function, 3)}
+#define ECORNN_TABLE(function, T)                          \
+  {ECORNN_ROW(function, T, 1), ECORNN_ROW(function, T, 2), \
+   ECORNN_ROW(function, T, 3)}
 #endif
   static constexpr Plain kPlain[kTileRows][kTileVectors] =
-      ECORNN_TABLE(TileProduct);
+      ECORNN_TABLE(TileProduct, P);
   static constexpr PerVector kPerVector[kTileRows][kTileVectors] =
-      ECORNN_TABLE(TileProductPerVector);
+      ECORNN_TABLE(TileProductPerVector, P);
+  // Single groups need no packing.
+  static constexpr bool kHasInPlace = Multiply<P>::kGroup == 1;
+  static constexpr InPlace kInPlace[kTileRows][kTileVectors] =
+      ECORNN_TABLE(TileProductInPlace, S);
 #undef ECORNN_TABLE
 #undef ECORNN_ROW
 };

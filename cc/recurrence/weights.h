@@ -1,0 +1,195 @@
+// The weights as the tiles take them: packed into panels, or where they lie.
+#ifndef TF_ECORNN_CC_RECURRENCE_WEIGHTS_H_
+#define TF_ECORNN_CC_RECURRENCE_WEIGHTS_H_
+
+#include "layout.h"
+#include "product.h"
+
+namespace ecornn {
+namespace ECORNN_TARGET {
+
+// Weights (depth, GU) of the forward pass, of h or of x. A panel holds one
+// vector of units of all gates of a phase:
+//
+//   phase by phase: (panels, depth / group, gates of the phase, lanes, group)
+template <class Cell>
+class ForwardWeights {
+ public:
+  using S = typename Cell::S;
+  using C = ComputeType<S>;
+  using P = ProductType<S>;
+  using V = typename Simd<C>::Vector;
+  static constexpr int kLanes = Simd<C>::kLanes;
+  static constexpr int kGroup = Multiply<P>::kGroup;
+
+  // `weights` may be null: then there is nothing of them. `in_place`: not
+  // packed, but for the last units where they fill no vector.
+  ForwardWeights(const S* weights, int64_t depth, int64_t units, bool in_place)
+      : weights_(weights),
+        rows_(weights == nullptr ? 0 : depth),
+        units_(units),
+        in_place_(Products<S>::kHasInPlace && in_place) {}
+
+  // Operands' length.
+  int64_t depth() const { return WholeGroups<P>(rows_); }
+  int64_t panels() const { return CeilDiv<int64_t>(units_, kLanes); }
+
+  void Place(Arena& arena) {
+    packed_ =
+        arena.template Take<P>(depth() * panels() * Cell::kGates * kLanes);
+  }
+
+  // Panel p of each phase: of each row the weights of units [p * kLanes, ...).
+  void Pack(int64_t p) const {
+    const int64_t u = p * kLanes;
+    const int count = static_cast<int>(MinOf<int64_t>(kLanes, units_ - u));
+    if (in_place_ && count == kLanes) return;
+    for (int q = 0; q < Cell::kPhases; ++q) {
+      P* to = Panel(q, p);
+      for (int64_t k = 0; k < rows_; k += kGroup) {
+        for (int g = 0; g < Cell::kGateCount[q]; ++g, to += kLanes * kGroup) {
+          const S* rows[kGroup];
+          for (int i = 0; i < kGroup; ++i) {
+            const int64_t gate = (k + i) * Cell::kGates + Cell::kFirstGate[q];
+            rows[i] =
+                k + i < rows_ ? weights_ + (gate + g) * units_ + u : nullptr;
+          }
+          Multiply<P>::Pack(rows, count, to);
+        }
+      }
+    }
+  }
+
+  // Sums (n, gates of the phase) of a tile of n operands and panel p.
+  template <int kPhase>
+  ECORNN_INLINE void Product(const P* const* operands, int n, int64_t p,
+                             V* sums) const {
+    constexpr int kVectors = Cell::kGateCount[kPhase];
+    if constexpr (Products<S>::kHasInPlace) {
+      const int64_t u = p * kLanes;
+      if (in_place_ && units_ - u >= kLanes) {
+        Products<S>::kInPlace[n - 1][kVectors - 1](
+            operands, rows_, weights_ + Cell::kFirstGate[kPhase] * units_ + u,
+            Cell::kGates * units_, units_, sums);
+        return;
+      }
+    }
+    Products<S>::kPlain[n - 1][kVectors - 1](operands, depth(),
+                                             Panel(kPhase, p), sums);
+  }
+
+  // The same where each gate has an operand of its own, `stride` from the last
+  // one's. Of packed weights alone.
+  template <int kPhase>
+  ECORNN_INLINE void ProductByGate(const P* const* operands, int64_t stride,
+                                   int n, int64_t p, V* sums) const {
+    Products<S>::kPerVector[n - 1][Cell::kGateCount[kPhase] - 1](
+        operands, stride, depth(), Panel(kPhase, p), sums);
+  }
+
+ private:
+  P* Panel(int q, int64_t p) const {
+    return packed_ +
+           depth() * kLanes *
+               (panels() * Cell::kFirstGate[q] + p * Cell::kGateCount[q]);
+  }
+
+  const S* weights_;
+  const int64_t rows_;
+  const int64_t units_;
+  const bool in_place_;
+  P* packed_;
+};
+
+// The recurrent kernel, transposed, for the backward pass. A panel holds up to
+// four vectors of units, of which a phase's gates' gradients make the state's:
+//
+//   phase by phase: (panels, gates of the phase, U / group, width of the panel,
+//   group)
+template <class Cell>
+class BackwardWeights {
+ public:
+  using S = typename Cell::S;
+  using C = ComputeType<S>;
+  using P = ProductType<S>;
+  static constexpr int kLanes = Simd<C>::kLanes;
+  static constexpr int kGroup = Multiply<P>::kGroup;
+  static constexpr int64_t kPanelWidth = kTileVectors * kLanes;
+
+  BackwardWeights(const S* recurrent_kernel, int64_t units)
+      : kernel_(recurrent_kernel), units_(units) {}
+
+  // Operands' length for one gate.
+  int64_t depth() const { return WholeGroups<P>(units_); }
+  int64_t panels() const { return CeilDiv(units_, kPanelWidth); }
+  // Vectors in panel p: four, or as many as the last units need.
+  int Vectors(int64_t p) const {
+    const int64_t rest = units_ - p * kPanelWidth;
+    return static_cast<int>(
+        MinOf<int64_t>(kTileVectors, CeilDiv<int64_t>(rest, kLanes)));
+  }
+
+  void Place(Arena& arena) {
+    packed_ = arena.template Take<P>(Width() * Cell::kGates * depth());
+  }
+
+  // Panel p of each phase: rows of the kernel turned into columns, zero past U.
+  void Pack(int64_t p) const {
+    const int64_t first = p * kPanelWidth;
+    const int64_t width = Vectors(p) * kLanes;
+    // Few k at a time: their lines of the panel stay in the cache.
+    constexpr int64_t kRun = 16;
+    for (int g = 0; g < Cell::kGates; ++g) {
+      P* to = Gate(g, p);
+      for (int64_t k0 = 0; k0 < depth(); k0 += kRun) {
+        const int64_t k1 = MinOf(k0 + kRun, depth());
+        for (int64_t i = 0; i < width; ++i) {
+          const int64_t u = first + i;
+          const S* from = kernel_ + (u * Cell::kGates + g) * units_;
+          for (int64_t k = k0; k < k1; ++k) {
+            P* at = to + (k / kGroup * width + i) * kGroup + k % kGroup;
+            if (u < units_ && k < units_) {
+              Narrow(Widen(from[k]), at);
+            } else {
+              ZeroRow(at, 1);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // Where panel p's weights of gate g begin; those of its phase's next follow.
+  const P* Panel(int g, int64_t p) const { return Gate(g, p); }
+
+ private:
+  int64_t Width() const { return CeilDiv<int64_t>(units_, kLanes) * kLanes; }
+  P* Gate(int g, int64_t p) const {
+    constexpr int kLast = Cell::kPhases - 1;
+    const int q = g < Cell::kFirstGate[kLast] ? 0 : kLast;
+    return packed_ +
+           depth() * (Width() * Cell::kFirstGate[q] +
+                      p * kPanelWidth * Cell::kGateCount[q] +
+                      (g - Cell::kFirstGate[q]) * Vectors(p) * kLanes);
+  }
+
+  const S* kernel_;
+  const int64_t units_;
+  P* packed_;
+};
+
+// Packs all panels by pack(context, panel). Copying is cheap: only from `worth`
+// units on is it worth a second thread.
+inline void PackPanels(int64_t panels, int64_t units, int64_t worth, Team& team,
+                       Team::Task pack, void* context) {
+  if (units >= worth && team.size() > 1) {
+    team.Run(static_cast<int>(panels), pack, context);
+    return;
+  }
+  for (int64_t p = 0; p < panels; ++p) pack(context, static_cast<int>(p));
+}
+
+}  // namespace ECORNN_TARGET
+}  // namespace ecornn
+
+#endif  // TF_ECORNN_CC_RECURRENCE_WEIGHTS_H_
