@@ -104,6 +104,10 @@ inline constexpr double kResidentWeights = 640 * 1024;
 inline constexpr double kBlockBytes = 96 * 1024;
 inline constexpr int64_t kSmallestBlock = 16;
 
+// More than this of a block's next step, fetched beforehand, drives out what
+// the present one needs.
+inline constexpr double kPrefetchedBytes = 256 * 1024;
+
 // A panel of packed weights that fewer tiles use is not worth its packing.
 inline constexpr int64_t kUnpackedProducts = 6;
 

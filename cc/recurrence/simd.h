@@ -219,6 +219,13 @@ ECORNN_INLINE void Store(double* p, VectorD v) {
 ECORNN_INLINE void PrefetchRead(const void* p) { __builtin_prefetch(p, 0); }
 ECORNN_INLINE void PrefetchWrite(const void* p) { __builtin_prefetch(p, 1); }
 
+// The lines of an array, as far as the second-level cache.
+template <class T>
+ECORNN_INLINE void PrefetchLines(const T* p, int64_t count) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(p + i, 0, 2);
+}
+
 }  // namespace ECORNN_TARGET
 }  // namespace ecornn
 

@@ -137,21 +137,22 @@ class BackwardWeights {
   void Pack(int64_t p) const {
     const int64_t first = p * kPanelWidth;
     const int64_t width = Vectors(p) * kLanes;
-    // Few k at a time: their lines of the panel stay in the cache.
-    constexpr int64_t kRun = 16;
     for (int g = 0; g < Cell::kGates; ++g) {
       P* to = Gate(g, p);
-      for (int64_t k0 = 0; k0 < depth(); k0 += kRun) {
-        const int64_t k1 = MinOf(k0 + kRun, depth());
+      // Few k at a time: their lines of the panel stay in the cache.
+      for (int64_t k = 0; k < depth(); k += kRun) {
+        P* run = to + k * width;
+        const int64_t count = MinOf(kRun, depth() - k);
         for (int64_t i = 0; i < width; ++i) {
           const int64_t u = first + i;
-          const S* from = kernel_ + (u * Cell::kGates + g) * units_;
-          for (int64_t k = k0; k < k1; ++k) {
-            P* at = to + (k / kGroup * width + i) * kGroup + k % kGroup;
-            if (u < units_ && k < units_) {
-              Narrow(Widen(from[k]), at);
-            } else {
-              ZeroRow(at, 1);
+          const S* from = kernel_ + (u * Cell::kGates + g) * units_ + k;
+          if (u < units_ && k + kRun <= units_) {
+            PackRun(from, kRun, width, run + i * kGroup);
+          } else {
+            const int64_t there = u < units_ ? MinOf(kRun, units_ - k) : 0;
+            PackRun(from, there, width, run + i * kGroup);
+            for (int64_t j = there; j < count; ++j) {
+              ZeroRow(run + (j / kGroup * width + i) * kGroup + j % kGroup, 1);
             }
           }
         }
@@ -163,6 +164,16 @@ class BackwardWeights {
   const P* Panel(int g, int64_t p) const { return Gate(g, p); }
 
  private:
+  static constexpr int64_t kRun = 16;
+
+  // `count` numbers to one lane of as many rows of a panel.
+  ECORNN_INLINE static void PackRun(const S* from, int64_t count, int64_t width,
+                                    P* to) {
+    for (int64_t j = 0; j < count; ++j) {
+      Narrow(Widen(from[j]), to + j / kGroup * width * kGroup + j % kGroup);
+    }
+  }
+
   int64_t Width() const { return CeilDiv<int64_t>(units_, kLanes) * kLanes; }
   P* Gate(int g, int64_t p) const {
     constexpr int kLast = Cell::kPhases - 1;
