@@ -3,8 +3,7 @@
 //
 //   for each step
 //     for each phase of the cell          LSTM: one
-//       for each panel of units           weights of one vector of units, by
-//       gate
+//       for each panel of units           one vector of units of every gate
 //         for each tile of active rows    sums in registers, then the cell
 //
 // The inputs' own product is either ready, or one more sum of each tile.
