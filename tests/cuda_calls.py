@@ -11,7 +11,10 @@ import numpy as np
 
 import reference
 from buildtools import cuda_on_cpu
-from problems import CELLS, Problem, reference_forward
+from gpu import references
+from gpu.dtypes import CELL_CODES, PATHS
+from gpu.engine import DIRECTIONS, read_fields
+from problems import Problem, reference_forward
 from tf_ecornn.activations import ACTIVATIONS
 
 DTYPES = {
@@ -22,24 +25,7 @@ DTYPES = {
     # float32 whose products round their operands.
     "tf32": (0, np.float32, True),
 }
-PATHS = ("choose", "steps", "persistent")
-_CELL_KINDS = {"lstm": 0, "gru_before": 1, "gru": 2}
-
-_CALL = (
-    "dtype cell batch steps units reverse zero_output_for_mask activation "
-    "recurrent_activation device tensor_float_32 path scratch stream"
-).split()
-_FORWARD = (
-    "features gates_x x kernel recurrent_kernel bias recurrent_bias initial_h "
-    "initial_c mask reset recurrent_dropout last_output final_h final_c outputs "
-    "gates previous_h previous_c candidate"
-).split()
-_BACKWARD = (
-    "gates previous_h previous_c candidate recurrent_kernel mask reset "
-    "recurrent_dropout grad_last_output grad_final_h grad_final_c grad_outputs "
-    "grad_gates grad_candidate grad_initial_h grad_initial_c grad_bias "
-    "grad_recurrent_bias"
-).split()
+_FIELDS = {d: read_fields(f"EcornnCuda{d.capitalize()}") for d in DIRECTIONS}
 
 
 @dataclass(frozen=True)
@@ -79,10 +65,10 @@ def library():
         ctypes.c_int,
     ]
     loaded.ecornn_emulation_set_seed.argtypes = [ctypes.c_uint64]
-    for direction, fields in (("forward", _FORWARD), ("backward", _BACKWARD)):
+    for direction, fields in _FIELDS.items():
         size = getattr(loaded, f"ecornn_cuda_{direction}_bytes")
         size.restype = ctypes.c_int64
-        assert size() == 8 * (len(_CALL) + len(fields))
+        assert size() == 8 * len(fields)
     return loaded
 
 
@@ -110,11 +96,11 @@ class _Call:
 
     def __init__(self, problem: Problem, dtype: str, path: str):
         self.code, self.dtype, tensor_float_32 = DTYPES[dtype]
-        self.values = dict.fromkeys((*_CALL, *_FORWARD, *_BACKWARD), 0)
+        self.values = dict.fromkeys((*_FIELDS["forward"], *_FIELDS["backward"]), 0)
         self.arrays = {}
         self.values |= {
             "dtype": self.code,
-            "cell": _CELL_KINDS[problem.cell],
+            "cell": CELL_CODES[problem.cell],
             "batch": problem.batch,
             "steps": problem.steps,
             "units": problem.units,
@@ -145,7 +131,7 @@ class _Call:
         self.values[name] = array.ctypes.data
 
     def run(self, engine, direction):
-        fields = (*_CALL, *(_FORWARD if direction == "forward" else _BACKWARD))
+        fields = _FIELDS[direction]
         struct = ctypes.c_int64 * len(fields)
 
         def packed():
@@ -232,39 +218,9 @@ def run_backward(
 
 
 def expected_results(problem: Problem, outputs=True):
-    """The reference's results under the names of the C functions."""
-    forward = reference_forward(problem)
-    grads = reference.run_gradient(
-        forward,
-        problem.grad_outputs if outputs else None,
-        problem.grad_last_output,
-        problem.grad_final_states,
-    )
-    values = {
-        "last_output": forward.last_output,
-        "outputs": forward.outputs,
-        "grad_gates": grads.gates_x,
-        "recurrent_kernel": grads.recurrent_kernel,
-    }
-    for index, state in enumerate(CELLS[problem.cell][1]):
-        values[f"final_{state}"] = forward.states[index]
-        values[f"grad_initial_{state}"] = grads.states[index]
-    if problem.recurrent_bias is not None:
-        values["grad_bias"], values["grad_recurrent_bias"] = grads.bias
-    elif problem.bias is not None:
-        values["grad_bias"] = grads.bias
-    return values
+    """The reference's results under the names of the C functions.
 
-
-def relative_error(actual, expected, least=0.0):
-    """‖actual - expected‖ / ‖expected‖ in float64; NaN is no small number.
-
-    `least` is a size of numbers below which they count as that large.
+    `outputs`: whether those have a gradient.
     """
-    actual = np.asarray(actual, np.float64)
-    assert actual.shape == expected.shape, (actual.shape, expected.shape)
-    if not actual.size:
-        return 0.0
-    norm = max(np.linalg.norm(expected), least * expected.size**0.5)
-    error = np.linalg.norm(actual - expected)
-    return float(error / norm) if norm else float(error)
+    forward = reference_forward(problem)
+    return references.expected_results(problem, outputs) | {"outputs": forward.outputs}

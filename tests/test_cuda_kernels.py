@@ -9,7 +9,7 @@ import pytest
 
 import cuda_calls
 from cuda_calls import A100, DTYPES, H200, T4, CudaError, DeviceModel
-from helpers import recurrent_kernel_gradient
+from gpu.references import recurrent_kernel_gradient, relative_error, rounded
 from problems import CELLS, MASK_KINDS, assert_same_bits, draw_problem, draw_tame
 from reference_activations import ACTIVATIONS
 
@@ -21,10 +21,6 @@ BOUNDS = {
     "float16": 2e-3,
     "bfloat16": 1e-2,
 }
-FLOATS = (
-    "gates_x recurrent_kernel bias recurrent_bias initial_h initial_c grad_outputs "
-    "grad_last_output grad_final_h grad_final_c x kernel"
-).split()
 # So few multiprocessors that a block has several tiles.
 TINY = DeviceModel("tiny", 3, 600_000, 9, 0)
 
@@ -41,19 +37,6 @@ def fresh(engine, request):
     engine.ecornn_emulation_set_seed(zlib.crc32(request.node.name.encode()))
     yield
     engine.ecornn_emulation_reset()
-
-
-def rounded(problem, dtype):
-    """The problem that the dtype can hold: its rounding is not the kernels'."""
-    kind = DTYPES[dtype][1]
-    values = {name: getattr(problem, name) for name in FLOATS}
-    return replace(
-        problem,
-        **{
-            name: None if v is None else v.astype(kind).astype(np.float64)
-            for name, v in values.items()
-        },
-    )
 
 
 def run(engine, problem, dtype, path="choose", *, outputs=True, joined=False):
@@ -94,7 +77,7 @@ def check(
         f"U={problem.units}"
     )
     for name, value in expected.items():
-        error = cuda_calls.relative_error(actual[name], value, least)
+        error = relative_error(actual[name], value, least)
         limit = bound or BOUNDS[dtype]
         assert error <= limit, f"{name} of {about}: {error:.2e}, at most {limit:.0e}"
 
@@ -191,7 +174,7 @@ def test_large_arguments_saturate(engine, cell):
         for name in expected:
             assert np.isfinite(actual[name]).all(), f"{name} {dtype}"
         for name in ("outputs", "last_output", "final_h"):
-            error = cuda_calls.relative_error(actual[name], expected[name])
+            error = relative_error(actual[name], expected[name])
             assert error <= BOUNDS[dtype], f"{name} {dtype}: {error:.2e}"
 
 

@@ -8,17 +8,10 @@ import pytest
 
 import cuda_calls
 from cuda_calls import A100, H200, T4
+from gpu.engine import read_fields
 
-_REQUEST = (
-    "batch units gates operands states tile_units tile_rows product_warps "
-    "kept_chunks part_stride weight_padding operand_bytes compute_bytes "
-    "multiprocessors shared_per_block shared_per_multiprocessor most_resident "
-    "cooperative path"
-).split()
-_RESULT = (
-    "persistent unit_slices group unit_blocks row_slices row_tiles chunks blocks "
-    "shared_bytes scratch_bytes"
-).split()
+_REQUEST = read_fields("EcornnPlanRequest")
+_RESULT = read_fields("EcornnPlanResult")
 # Bytes of shared memory that a multiprocessor has and a block cannot ask for.
 _RESERVED = 1024
 

@@ -104,13 +104,17 @@ def recurrent_kernel_gradient(problem: Problem, saved: dict) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
-def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
-    """‖actual - expected‖ / ‖expected‖, absolute where zero is expected.
+def relative_error(
+    actual: np.ndarray, expected: np.ndarray, least: float = 0.0
+) -> float:
+    """‖actual - expected‖ / ‖expected‖ in float64, absolute where zero is expected.
 
-    NaN stays NaN, which is below no bar.
+    `least` is a size of numbers below which they count as that large. NaN stays
+    NaN, which is below no bar.
     """
+    actual = np.asarray(actual, np.float64)
     if actual.shape != expected.shape:
         raise AssertionError(f"shape {actual.shape}, expected {expected.shape}")
-    norm = np.linalg.norm(expected)
+    norm = max(np.linalg.norm(expected), least * expected.size**0.5)
     error = np.linalg.norm(actual - expected)
     return float(error / norm) if norm else float(error)
