@@ -9,6 +9,7 @@
 #ifndef TF_ECORNN_CC_RECURRENCE_BACKWARD_H_
 #define TF_ECORNN_CC_RECURRENCE_BACKWARD_H_
 
+#include "bias_sums.h"
 #include "cell/rows.h"
 #include "engine.h"
 #include "layout.h"
@@ -39,8 +40,6 @@ class BackwardPass {
         width_(kGates * units_),
         weights_(args.recurrent_kernel, units_),
         gate_stride_(weights_.depth()),
-        // The candidate's recurrent bias sums apart where its sides differ.
-        bias_width_(width_ + (Cell::kSplitCandidate ? units_ : 0)),
         grad_stride_(RowStride<P>(kGates * gate_stride_)),
         unit_stride_(RowStride<C>(units_)),
         sharers_(ChooseSharers(batch_, units_, width_, sizeof(P), panels(),
@@ -48,7 +47,8 @@ class BackwardPass {
         chunks_(ChooseChunks(sharers_, units_, width_, sizeof(P), panels())),
         split_(batch_,
                ChooseBlocks(batch_, steps_, units_, width_, sizeof(P),
-                            (4 * kGates + 4) * units_ * sizeof(C), team_size)) {
+                            (4 * kGates + 4) * units_ * sizeof(C), team_size)),
+        bias_sums_(args, split_.groups()) {
     cell_.functions = functions;
     cell_.units = units_;
     cell_.gate_stride = gate_stride_;
@@ -72,22 +72,12 @@ class BackwardPass {
         StartGroups(0, split_.groups());
         stages_.Begin(stages() + 1, stage_chunks_, chunks_);
         Prepare(0);
-        team.Run(
-            sharers_,
-            [](void* pass, int sharer) {
-              static_cast<BackwardPass*>(pass)->Share(sharer);
-            },
-            this);
+        RunTasks<&BackwardPass::Share>(team, sharers_, this);
       } else {
-        team.Run(
-            split_.blocks(),
-            [](void* pass, int block) {
-              static_cast<BackwardPass*>(pass)->RunBlock(block);
-            },
-            this);
+        RunTasks<&BackwardPass::RunBlock>(team, split_.blocks(), this);
       }
     }
-    if (WantsBias()) SumBias();
+    bias_sums_.Write();
   }
 
  private:
@@ -106,9 +96,6 @@ class BackwardPass {
   };
 
   int64_t panels() const { return weights_.panels(); }
-  bool WantsBias() const {
-    return args_.grad_bias != nullptr || args_.grad_recurrent_bias != nullptr;
-  }
 
   void Place(Arena& arena) {
     weights_.Place(arena);
@@ -117,8 +104,7 @@ class BackwardPass {
         arena.template Take<C>(Cell::kHasCellState ? batch_ * unit_stride_ : 0);
     direct_ = arena.template Take<C>(batch_ * unit_stride_);
     pending_ = arena.template Take<C>(batch_ * unit_stride_);
-    bias_groups_ =
-        arena.template Take<C>(WantsBias() ? split_.groups() * bias_width_ : 0);
+    bias_sums_.Place(arena);
     zero_row_ = arena.template Take<P>(kGates * gate_stride_);
     row_states_ = arena.template Take<RowState>(batch_);
     step_rows_ = arena.template Take<BackwardRow<S>>(batch_);
@@ -128,13 +114,14 @@ class BackwardPass {
 
   void PackAll(Team& team) {
     if (steps_ == 0) return;
-    PackPanels(
-        panels(), units_, 128, team,
-        [](void* pass, int panel) {
-          static_cast<BackwardPass*>(pass)->weights_.Pack(panel);
-        },
-        this);
+    if (units_ >= 128 && team.size() > 1) {
+      RunTasks<&BackwardPass::Pack>(team, static_cast<int>(panels()), this);
+    } else {
+      for (int p = 0; p < panels(); ++p) Pack(p);
+    }
   }
+
+  void Pack(int panel) { weights_.Pack(panel); }
 
   P* GradZ(int64_t row, int parity) const {
     return grad_z_ + (2 * row + parity) * grad_stride_;
@@ -191,10 +178,7 @@ class BackwardPass {
   }
 
   void StartGroups(int64_t first_group, int64_t last_group) {
-    if (WantsBias()) {
-      ZeroRow(bias_groups_ + first_group * bias_width_,
-              (last_group - first_group) * bias_width_);
-    }
+    bias_sums_.Clear(first_group, last_group);
     const int64_t end = split_.FirstRowOfGroup(last_group);
     for (int64_t row = split_.FirstRowOfGroup(first_group); row < end; ++row) {
       StartRow(row);
@@ -291,7 +275,7 @@ class BackwardPass {
     if (args_.grad_outputs != nullptr) {
       r.grad_output = args_.grad_outputs + (row * steps_ + step) * units_;
     }
-    if (WantsBias()) r.grad_bias = bias_groups_ + group * bias_width_;
+    r.grad_bias = bias_sums_.Group(group);
     state = {1 - state.parity, true, Cell::kHasDirect, false};
     if (step > 0 && prefetches_)
       PrefetchSaved(r, args_.sequence.reverse ? 1 : -1);
@@ -479,25 +463,6 @@ class BackwardPass {
     return grad;
   }
 
-  void SumBias() {
-    for (int64_t i = 0; i < bias_width_; ++i) {
-      C sum = C(0);
-      for (int64_t g = 0; g < split_.groups(); ++g) {
-        sum += bias_groups_[g * bias_width_ + i];
-      }
-      // Beyond the gates: the candidate's recurrent side, which replaces its
-      // input side in the recurrent bias.
-      if (i < width_) {
-        if (args_.grad_bias != nullptr) Narrow(sum, args_.grad_bias + i);
-        if (args_.grad_recurrent_bias != nullptr) {
-          Narrow(sum, args_.grad_recurrent_bias + i);
-        }
-      } else if (args_.grad_recurrent_bias != nullptr) {
-        Narrow(sum, args_.grad_recurrent_bias + i - units_);
-      }
-    }
-  }
-
   const BackwardArgs<S>& args_;
   const int64_t batch_;
   const int64_t steps_;
@@ -505,24 +470,23 @@ class BackwardPass {
   const int64_t width_;  // GU
   BackwardWeights<Cell> weights_;
   const int64_t gate_stride_;  // U in whole groups
-  const int64_t bias_width_;
   const int64_t grad_stride_;
   const int64_t unit_stride_;
   const int sharers_;  // threads that share all rows; 1: each takes blocks
   const int chunks_;
   const RowSplit split_;
   Cell cell_;
+  BiasSums<Cell> bias_sums_;
   Stages stages_;
   Taken shared_;
   bool prefetches_;  // a block's next step, beforehand
 
   // In the scratch memory:
-  P* grad_z_;       // (B, 2, stride of G gates)
-  C* grad_c_;       // (B, stride of U)
-  C* direct_;       // (B, stride of U)
-  C* pending_;      // (B, stride of U)
-  C* bias_groups_;  // (groups, bias width)
-  P* zero_row_;     // (G, gate stride)
+  P* grad_z_;    // (B, 2, stride of G gates)
+  C* grad_c_;    // (B, stride of U)
+  C* direct_;    // (B, stride of U)
+  C* pending_;   // (B, stride of U)
+  P* zero_row_;  // (G, gate stride)
   RowState* row_states_;
   BackwardRow<S>* step_rows_;
   Stages::Chunk* stage_chunks_;

@@ -77,20 +77,10 @@ class ForwardPass {
       StartRows(0, batch_);
       stages_.Begin(steps_ * Cell::kPhases, stage_chunks_, chunks_);
       Prepare(0);
-      team.Run(
-          sharers_,
-          [](void* pass, int sharer) {
-            static_cast<ForwardPass*>(pass)->Share(sharer);
-          },
-          this);
-      return;
+      RunTasks<&ForwardPass::Share>(team, sharers_, this);
+    } else {
+      RunTasks<&ForwardPass::RunBlock>(team, split_.blocks(), this);
     }
-    team.Run(
-        split_.blocks(),
-        [](void* pass, int block) {
-          static_cast<ForwardPass*>(pass)->RunBlock(block);
-        },
-        this);
   }
 
  private:
@@ -136,13 +126,17 @@ class ForwardPass {
   void PackAll(Team& team) {
     SetRow(bias_, args_.bias, kGates * units_);
     SetRow(recurrent_bias_, args_.recurrent_bias, kGates * units_);
-    PackPanels(
-        panels(), units_, 256, team,
-        [](void* pass, int panel) {
-          static_cast<ForwardPass*>(pass)->recurrent_weights_.Pack(panel);
-          static_cast<ForwardPass*>(pass)->input_weights_.Pack(panel);
-        },
-        this);
+    // Copying is cheap: only of a large matrix is it worth a second thread.
+    if (units_ >= 256 && team.size() > 1) {
+      RunTasks<&ForwardPass::Pack>(team, static_cast<int>(panels()), this);
+    } else {
+      for (int p = 0; p < panels(); ++p) Pack(p);
+    }
+  }
+
+  void Pack(int panel) {
+    recurrent_weights_.Pack(panel);
+    input_weights_.Pack(panel);
   }
 
   static void SetRow(C* to, const S* from, int64_t count) {

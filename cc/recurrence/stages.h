@@ -13,9 +13,21 @@
 #include <stdint.h>
 
 #include "target.h"
+#include "team.h"
 
 namespace ecornn {
 namespace ECORNN_TARGET {
+
+// Calls a method of an object for 0 ... count - 1, by the team.
+template <auto kMethod, class Object>
+void RunTasks(Team& team, int count, Object* object) {
+  team.Run(
+      count,
+      [](void* context, int index) {
+        (static_cast<Object*>(context)->*kMethod)(index);
+      },
+      object);
+}
 
 class Stages {
  public:

@@ -189,17 +189,6 @@ class BackwardWeights {
   P* packed_;
 };
 
-// Packs all panels by pack(context, panel). Copying is cheap: only from `worth`
-// units on is it worth a second thread.
-inline void PackPanels(int64_t panels, int64_t units, int64_t worth, Team& team,
-                       Team::Task pack, void* context) {
-  if (units >= worth && team.size() > 1) {
-    team.Run(static_cast<int>(panels), pack, context);
-    return;
-  }
-  for (int64_t p = 0; p < panels; ++p) pack(context, static_cast<int>(p));
-}
-
 }  // namespace ECORNN_TARGET
 }  // namespace ecornn
 
