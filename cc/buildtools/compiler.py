@@ -35,11 +35,12 @@ BASE_FLAGS = (
     "-fno-trapping-math",
 )
 
+_AVX2 = ("-mavx2", "-mfma", "-mf16c")
+_AVX512 = ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", *_AVX2)
+
 # In the order of the link, base units first. Where two objects define the same
 # inline function the linker keeps the first, hence the one that runs on the
 # oldest processor.
-_AVX2 = ("-mavx2", "-mfma", "-mf16c")
-_AVX512 = ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", *_AVX2)
 INSTRUCTION_SETS = {
     "generic": (),
     "avx2": _AVX2,
