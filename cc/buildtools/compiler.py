@@ -265,3 +265,18 @@ def link(command: Sequence[str], output: Path, objects: Sequence[Path], root: Pa
         refuse(f"linking {output.name} failed, the linker's messages are above.")
     record.write_text(wanted)
     print(f"[link] {output.name} {time.monotonic() - began:.1f} s", flush=True)
+
+
+def program(
+    name: str, sources: Sequence[Path], flags: Sequence[str], folder: Path, root: Path
+) -> Path:
+    """Builds a program of sources (paths relative to `root`) in `folder`."""
+    command = find_compiler()
+    all_units = units(command, sources, flags, folder)
+    compile_units(all_units, root)
+    objects = [unit.object for unit in all_units]
+    output = folder / name
+    link(
+        [*command, *flags, *map(str, objects), "-o", str(output)], output, objects, root
+    )
+    return output

@@ -22,17 +22,10 @@ FOLDER = ROOT / "build" / "speed"
 
 def build() -> Path:
     """Returns the program, with the flags of the package's own build."""
-    command = compiler.find_compiler()
     folders = (ROOT / "cc" / "recurrence", ROOT / "cc" / "speed")
     found = [p.relative_to(ROOT) for f in folders for p in f.rglob("*.cc")]
     sources = compiler.buildable(sorted(found))
-    units = compiler.units(command, sources, compiler.BASE_FLAGS, FOLDER)
-    compiler.compile_units(units, ROOT)
-    objects = [unit.object for unit in units]
-    program = FOLDER / "engine_speed"
-    words = [*command, *compiler.BASE_FLAGS, *map(str, objects), "-o", str(program)]
-    compiler.link(words, program, objects, ROOT)
-    return program
+    return compiler.program("engine_speed", sources, compiler.BASE_FLAGS, FOLDER, ROOT)
 
 
 if __name__ == "__main__":

@@ -38,17 +38,10 @@ def sources() -> list[Path]:
 
 def build(sanitizers: str) -> Path:
     """Returns the program, built below build/sanitize."""
-    command = compiler.find_compiler()
     flags = [f for f in compiler.BASE_FLAGS if f != "-O3"]
     flags += [*FLAGS, f"-fsanitize={sanitizers}"]
     folder = ROOT / "build" / "sanitize" / sanitizers.replace(",", "-")
-    units = compiler.units(command, sources(), flags, folder)
-    compiler.compile_units(units, ROOT)
-    objects = [unit.object for unit in units]
-    program = folder / "engine_test"
-    words = [*command, *flags, *map(str, objects), "-o", str(program)]
-    compiler.link(words, program, objects, ROOT)
-    return program
+    return compiler.program("engine_test", sources(), flags, folder, ROOT)
 
 
 def _without_address_randomisation() -> list[str]:
