@@ -211,9 +211,9 @@ def test_one_trace_for_all_batches():
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("traced", (True, False), ids=("graph", "eager"))
 def test_products_take_the_rows_steps_alone(features, traced, monkeypatch):
-    """x W and those of the gradient: (N, 1, ...), never (B, T, ...)."""
+    """x W and dx: (N, 1, ...), never (B, T, ...); dU and dW: under the mask."""
     given = draw("lstm", features)
-    shapes = []
+    shapes, masks = [], []
 
     def watched(function):
         def call(*tensors):
@@ -222,21 +222,24 @@ def test_products_take_the_rows_steps_alone(features, traced, monkeypatch):
 
         return call
 
-    for module, name in (
-        (recurrence, "project"),
-        (op_gradient, "project_back"),
-        (op_gradient, "summed_product"),
-        (cell_op, "summed_product_by_gate"),
-    ):
+    for module, name in ((recurrence, "project"), (op_gradient, "project_back")):
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    summed_products = cell_op.summed_products
+
+    def products(*tensors, mask, **options):
+        masks.append(mask)
+        return summed_products(*tensors, mask=mask, **options)
+
+    monkeypatch.setattr(cell_op, "summed_products", products)
 
     def step():
         return with_gradients(lambda: run_ragged("lstm", given, True), given)
 
     (tf.function(step) if traced else step)()
-    # Joined: dW, dx and dU. Else x W and dU; dW and dx are TensorFlow's own.
-    assert len(shapes) == (3 if features == 3 else 2)
-    assert set(shapes) == {(None if traced else sum(LENGTHS), 1)}
+    # Joined: dx. Else x W; dW and dx are TensorFlow's own.
+    assert shapes == [(None if traced else sum(LENGTHS), 1)]
+    ((mask,),) = masks
+    assert mask.shape[0] == len(LENGTHS)
 
 
 def test_nan_and_other_rows_stay_apart():

@@ -203,14 +203,15 @@ def training_step(layer):
 
 @every_kind
 def test_the_program_holds_the_custom_calls(kind, fused_calls):
-    """Both ops, and no loop over the steps."""
+    """The ops, and no loop over the steps."""
     x = tf.random.stateless_normal((B, T, F), (1, 2))
     layer = KINDS[kind].make_ours(8, return_sequences=True)
     layer.build(x.shape)
     step = training_step(layer)
     text = program(step, x)
     name = "Lstm" if kind == "lstm" else "Gru"
-    assert sorted(custom_calls(text)) == [f"EcoRNN>{name}", f"EcoRNN>{name}Grad"]
+    ops = {f"EcoRNN>{name}", f"EcoRNN>{name}Grad", "EcoRNN>SummedProducts"}
+    assert set(custom_calls(text)) == ops
     assert " while(" not in text
     assert fused_calls() == 0
     step(x)
@@ -234,7 +235,6 @@ def test_gates_replace_the_product_in_its_memory(kind):
     layer = KINDS[kind].make_ours(units)
     layer.build(x.shape)
     text = program(training_step(layer), x)
-    assert len(custom_calls(text)) == 2
     width = KINDS[kind].gates * units
     copies = re.findall(rf"= f32\[(?:{B * T}|{B},{T}),{width}\]\S* copy\(.*", text)
     # The GRU's candidate gate is cut out of the gradient.

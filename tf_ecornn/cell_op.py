@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_ecornn import _library, plain_adjoint, plain_backward
-from tf_ecornn.products import summed_product, summed_product_by_gate
+from tf_ecornn.products import summed_products
 
 # List inputs without a gradient, in the ops' order, and what counts them.
 OPTIONAL = {
@@ -41,9 +41,10 @@ class Cell:
         saved_for_products: those of them that the products over all steps take.
         attributes: names of the attributes that both ops have.
         type_attributes: the forward op's type attributes that no input decides.
-        kernel_gradient: gives dU from `saved_for_products` by name; the gradients of
-            the gates; that of the candidate's recurrent sum, None but with
-            reset_after; and the list of the recurrent dropout.
+        weight_gradients: gives dU, and dW with x, from `saved_for_products` by name;
+            a list of no or one x; the gradients of the gates; that of the candidate's
+            recurrent sum, None but with reset_after; and the lists of the mask and the
+            recurrent dropout.
     """
 
     forward: Callable[..., Any]
@@ -58,7 +59,7 @@ class Cell:
     saved_for_products: tuple[str, ...]
     attributes: tuple[str, ...]
     type_attributes: Callable[[tf.DType], dict[str, tf.DType]]
-    kernel_gradient: Callable[..., tf.Tensor]
+    weight_gradients: Callable[..., list[tf.Tensor]]
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -71,23 +72,34 @@ def _lstm_types(dtype: tf.DType) -> dict[str, tf.DType]:
     return {"state_type": tf.float64 if dtype == tf.float64 else tf.float32}
 
 
-def _lstm_kernel_gradient(saved, grad_gates, grad_candidate, dropout):
-    return summed_product_by_gate(saved["previous_h"], grad_gates, dropout)
-
-
-def _gru_kernel_gradient(saved, grad_gates, grad_candidate, dropout):
-    h = saved["previous_h"]
-    units = h.shape[2] or tf.shape(h)[2]
-    gates = summed_product_by_gate(
-        h, grad_gates[..., : 2 * units], [keep[:, :2] for keep in dropout]
+def _lstm_weight_gradients(saved, x, grad_gates, grad_candidate, mask, dropout):
+    lefts = [saved["previous_h"], *x]
+    return summed_products(
+        lefts, grad_gates, parts=4, part_count=4, mask=mask, factors=dropout
     )
-    if grad_candidate is None:
-        rest = summed_product(saved["candidate"], grad_gates[..., 2 * units :])
-    else:
-        rest = summed_product_by_gate(
-            h, grad_candidate, [keep[:, 2:] for keep in dropout]
+
+
+def _gru_weight_gradients(saved, x, grad_gates, grad_candidate, mask, dropout):
+    def of_gates(left, first, count, factors=()):
+        return summed_products(
+            [*left, *x],
+            grad_gates,
+            parts=3,
+            first_part=first,
+            part_count=count,
+            mask=mask,
+            factors=factors,
         )
-    return tf.concat([gates, rest], axis=-1)
+
+    h = saved["previous_h"]
+    gates = of_gates([h], 0, 2, [keep[:, :2] for keep in dropout])
+    if grad_candidate is None:
+        rest = of_gates([saved["candidate"]], 2, 1)
+    else:
+        keep = [keep[:, 2:] for keep in dropout]
+        rest = summed_products([h], grad_candidate, mask=mask, factors=keep)
+        rest += of_gates([], 2, 1) if x else []
+    return [tf.concat(both, axis=-1) for both in zip(gates, rest, strict=True)]
 
 
 LSTM = Cell(
@@ -103,7 +115,7 @@ LSTM = Cell(
     saved_for_products=("previous_h",),
     attributes=_ATTRIBUTES,
     type_attributes=_lstm_types,
-    kernel_gradient=_lstm_kernel_gradient,
+    weight_gradients=_lstm_weight_gradients,
 )
 
 GRU = Cell(
@@ -119,7 +131,7 @@ GRU = Cell(
     saved_for_products=("previous_h", "candidate"),
     attributes=(*_ATTRIBUTES, "reset_after"),
     type_attributes=lambda dtype: {},
-    kernel_gradient=_gru_kernel_gradient,
+    weight_gradients=_gru_weight_gradients,
 )
 
 

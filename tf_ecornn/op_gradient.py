@@ -1,7 +1,8 @@
 """The gradients of the fused ops, and theirs.
 
     d_gates, d_states, d_biases = EcoRNN>CellGrad(saved, ...)
-    dU = h_prevᵀ d_gates, dW = xᵀ d_gates, dx = d_gates Wᵀ over all steps, by TensorFlow
+    dU, dW = EcoRNN>SummedProducts: h_prevᵀ d_gates and xᵀ d_gates over all steps
+    dx = d_gates Wᵀ, by TensorFlow
 
 In a graph the registered gradients do this, so that reloaded graphs have it too.
 """
@@ -16,7 +17,7 @@ import tensorflow as tf
 
 from tf_ecornn import _library, second_order
 from tf_ecornn.cell_op import GRU, KERNEL, LSTM, OPTIONAL, Cell, Tensors, forward, split
-from tf_ecornn.products import project_back, summed_product
+from tf_ecornn.products import project_back
 from tf_ecornn.ragged import ValidSteps
 
 # An attribute of the forward op in a graph, for its gradient; no kernel reads it.
@@ -90,27 +91,22 @@ def _backward(cell, saved_grads, **arguments):
 
 def _products(cell, x, lists, attributes, saved, grad, gather_valid):
     """The gradients of x, of the recurrent kernel, and of the kernel in a list."""
-    take = put = _unchanged
-    dropout = lists["recurrent_dropout"]
-    if gather_valid:
-        valid = ValidSteps.of(lists["mask"][0])
-        take, put = valid.take, valid.put
-        dropout = [valid.take_rows(keep) for keep in dropout]
-    gates = take(grad.grad_gates)
-    recurrent_kernel = cell.kernel_gradient(
-        {name: take(saved[name]) for name in cell.saved_for_products},
+    gates = grad.grad_gates
+    recurrent_kernel, *kernel = cell.weight_gradients(
+        {name: saved[name] for name in cell.saved_for_products},
+        [x] * len(lists["kernel"]),
         gates,
-        take(grad.grad_candidate) if attributes.get("reset_after") else None,
-        dropout,
+        grad.grad_candidate if attributes.get("reset_after") else None,
+        lists["mask"],
+        lists["recurrent_dropout"],
     )
-    if not lists["kernel"]:
-        return grad.grad_gates, recurrent_kernel, []
-    kernel = summed_product(take(x), gates)
-    return put(project_back(gates, lists["kernel"][0])), recurrent_kernel, [kernel]
-
-
-def _unchanged(x: tf.Tensor) -> tf.Tensor:
-    return x
+    if not kernel:
+        return gates, recurrent_kernel, kernel
+    if not gather_valid:
+        return project_back(gates, lists["kernel"][0]), recurrent_kernel, kernel
+    valid = ValidSteps.of(lists["mask"][0])
+    grad_x = valid.put(project_back(valid.take(gates), lists["kernel"][0]))
+    return grad_x, recurrent_kernel, kernel
 
 
 def _of_forward(cell: Cell, op: tf.Operation, *grads: tf.Tensor):

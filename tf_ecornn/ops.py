@@ -1,8 +1,8 @@
 """Functional recurrent layers for `tf.function` graphs and eager code.
 
 Only the recurrence is sequential. The product of the inputs with the kernel is one
-TensorFlow product over all time steps, and so are the products of the gradient; the
-fused op does the rest.
+over all time steps, and so are the products of the gradient; the fused op does the
+rest.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Ragged batches: rows of different lengths, as the ops take them.
 
 The ops take (B, T, ...), T the longest row, and a mask: they do no work at masked
-steps. What is left are the products over all steps, which run on the rows' own steps
-alone, gathered by `ValidSteps`: x W before the op where it is not joined to it, and
-after it those of the gradient. So a batch costs what its steps cost, and memory for
-B * T of them.
+steps. What is left are x W before the op, where it is not joined to it, and dx after
+its gradient, which run on the rows' own steps alone, gathered by `ValidSteps`. So a
+batch costs what its steps cost, and memory for B * T of them.
 
 Packing several rows into one, with the ops' `reset` between them, would save that
 memory too, but an op gives the states of a row's last step alone: a packed LSTM has

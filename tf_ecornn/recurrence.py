@@ -62,8 +62,9 @@ def run(
         attributes: the cell's attributes by name.
         return_sequences: whether the output is (B, T, U) or the last one, (B, U).
         save_for_backward: False keeps nothing per step.
-        gather_valid: whether the products over all steps take the steps alone that
-            the mask leaves. Gathering them is worth it where many are masked.
+        gather_valid: whether the products with the kernel, x W and dx, take the steps
+            alone that the mask leaves. Gathering them is worth it where many are
+            masked.
 
     Returns:
         The output and the list of final states, each (B, U).

@@ -7,6 +7,7 @@ in a loop. It still does where the elements have different weights.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +106,48 @@ def _convert(function: Callable[..., Any], pfor_input: Any) -> list[Any]:
     return outputs
 
 
+def _convert_products(pfor_input: Any) -> list[Any]:
+    """`_convert` for the op that sums products over rows and steps."""
+    op = pfor_input.op
+    names = _names(op)
+    pfor_input.stack_inputs()
+    stacked = [pfor_input.stacked_input(i) for i in range(len(names))]
+    by_name = {name: [] for name in ("lefts", "right", "mask", "factors")}
+    for name, tensor in zip(names, stacked, strict=True):
+        by_name[name].append(tensor)
+    attributes = _attributes(op)
+    (right,) = by_name["right"]
+    parts = tf.split(right, attributes["parts"], axis=-1)
+    parts = parts[attributes["first_part"] :][: attributes["part_count"]]
+    for mask in by_name["mask"]:
+        keep = mask[..., tf.newaxis]
+        parts = [tf.where(keep, part, tf.zeros_like(part)) for part in parts]
+        by_name["lefts"] = [
+            tf.where(keep, left, tf.zeros_like(left)) for left in by_name["lefts"]
+        ]
+    outputs = []
+    for i, left in enumerate(by_name["lefts"]):
+        by_part = [left] * len(parts)
+        if i == 0 and by_name["factors"]:
+            keeps = tf.unstack(by_name["factors"][0], len(parts), axis=2)
+            by_part = [left * keep[:, :, tf.newaxis] for keep in keeps]
+        products = [
+            _sum_of_products(left, part)
+            for left, part in zip(by_part, parts, strict=True)
+        ]
+        outputs.append(pfor.wrap(tf.concat(products, axis=-1), True))
+    return outputs
+
+
+def _sum_of_products(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """(L, B, T, M) and (L, B, T, N) give (L, M, N); narrow types sum in float32."""
+    return tf.cast(tf.einsum("lbtm,lbtn->lmn", _wide(a), _wide(b)), a.dtype)
+
+
+def _wide(x: tf.Tensor) -> tf.Tensor:
+    return tf.cast(x, tf.float64 if x.dtype == tf.float64 else tf.float32)
+
+
 def _names(op: tf.Operation) -> list[str]:
     """The argument of each of the op's inputs, a list's once for each tensor."""
     return [
@@ -150,16 +193,16 @@ def _unfold(x: tf.Tensor, elements: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
 
 def _sum_by_element(x: tf.Tensor) -> tf.Tensor:
     """(L, B, T, N) summed to (L, N), in float32 at least, as the op does."""
-    wide = tf.cast(x, tf.float64 if x.dtype == tf.float64 else tf.float32)
-    return tf.cast(tf.reduce_sum(wide, axis=(1, 2)), x.dtype)
+    return tf.cast(tf.reduce_sum(_wide(x), axis=(1, 2)), x.dtype)
 
 
-def _register(op_type: str, function: Callable[..., Any]) -> None:
+def _register(op_type: str, converter: Callable[[Any], list[Any]]) -> None:
     # An AssertionError is the answer to a second one, of a module loaded again.
     with contextlib.suppress(AssertionError):
-        pfor.RegisterPFor(op_type)(lambda pfor_input: _convert(function, pfor_input))
+        pfor.RegisterPFor(op_type)(converter)
 
 
 if pfor is not None:
     for _op_type, _function in _FUNCTIONS.items():
-        _register(_op_type, _function)
+        _register(_op_type, functools.partial(_convert, _function))
+    _register("EcoRNN>SummedProducts", _convert_products)

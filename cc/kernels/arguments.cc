@@ -68,7 +68,7 @@ absl::Status CheckInput(OpKernelContext* context, const char* name,
 
 absl::Status CheckOptionalInput(OpKernelContext* context, const char* name,
                                 std::initializer_list<int64_t> sizes) {
-  const Tensor* tensor;
+  const Tensor* tensor = nullptr;
   TF_RETURN_IF_ERROR(OptionalInput(context, name, &tensor));
   return tensor == nullptr ? absl::OkStatus()
                            : CheckShape(name, *tensor, sizes);
@@ -204,6 +204,53 @@ absl::Status CheckBackward(OpKernelContext* context, Sequence* sequence) {
   TF_RETURN_IF_ERROR(
       CheckOptionalInput(context, "grad_outputs", {s.batch, s.steps, s.units}));
   return CheckShared(context, s);
+}
+
+absl::Status ReadAttributes(OpKernelConstruction* context,
+                            SummedProductsSizes* sizes) {
+  *sizes = {};
+  TF_RETURN_IF_ERROR(context->GetAttr("parts", &sizes->parts));
+  TF_RETURN_IF_ERROR(context->GetAttr("first_part", &sizes->first_part));
+  TF_RETURN_IF_ERROR(context->GetAttr("part_count", &sizes->part_count));
+  if (sizes->first_part + sizes->part_count > sizes->parts) {
+    return InvalidArgument("first_part + part_count must be at most parts, ",
+                           sizes->parts, ", received ", sizes->first_part,
+                           " + ", sizes->part_count);
+  }
+  int left_count;
+  TF_RETURN_IF_ERROR(context->GetAttr("num_lefts", &left_count));
+  if (left_count > SummedProductsArgs<float>::kMostLefts) {
+    return InvalidArgument("lefts takes at most ",
+                           SummedProductsArgs<float>::kMostLefts,
+                           " tensors, received ", left_count);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSummedProducts(OpKernelContext* context,
+                                 SummedProductsSizes* sizes) {
+  const Tensor* right;
+  TF_RETURN_IF_ERROR(context->input("right", &right));
+  if (right->dims() != 3 || right->dim_size(2) % sizes->parts != 0) {
+    return InvalidArgument(
+        "right must have shape (batch, steps, columns), columns a multiple of ",
+        sizes->parts, ", received ", right->shape().DebugString());
+  }
+  sizes->batch = right->dim_size(0);
+  sizes->steps = right->dim_size(1);
+  sizes->width = right->dim_size(2);
+  OpInputList lefts;
+  TF_RETURN_IF_ERROR(context->input_list("lefts", &lefts));
+  for (const Tensor& left : lefts) {
+    const int64_t width = left.dims() == 3 ? left.dim_size(2) : 0;
+    TF_RETURN_IF_ERROR(
+        CheckShape("lefts", left, {sizes->batch, sizes->steps, width}));
+  }
+  TF_RETURN_IF_ERROR(
+      CheckOptionalInput(context, "mask", {sizes->batch, sizes->steps}));
+  return CheckOptionalInput(
+      context, "factors",
+      {sizes->batch, sizes->part_count, lefts[0].dim_size(2)});
 }
 
 void CountCall() { call_count.fetch_add(1, std::memory_order_relaxed); }

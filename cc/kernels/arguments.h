@@ -27,6 +27,28 @@ absl::Status CheckForward(tensorflow::OpKernelContext* context,
 absl::Status CheckBackward(tensorflow::OpKernelContext* context,
                            Sequence* sequence);
 
+// What EcoRNN>SummedProducts says before it sees a tensor, and the sizes that
+// its inputs have: (B, T, M) for each of `lefts`, (B, T, N).
+struct SummedProductsSizes {
+  int parts;
+  int first_part;
+  int part_count;
+  int64_t batch;
+  int64_t steps;
+  int64_t width;  // N
+
+  int64_t first() const { return width / parts * first_part; }
+  int64_t count() const { return width / parts * part_count; }
+};
+
+// Reads the attributes.
+absl::Status ReadAttributes(tensorflow::OpKernelConstruction* context,
+                            SummedProductsSizes* sizes);
+
+// Checks the shapes of the inputs against each other and sets the sizes.
+absl::Status CheckSummedProducts(tensorflow::OpKernelContext* context,
+                                 SummedProductsSizes* sizes);
+
 // The tensor of an optional list input, or null.
 absl::Status OptionalInput(tensorflow::OpKernelContext* context,
                            const char* name, const tensorflow::Tensor** tensor);

@@ -18,13 +18,18 @@ namespace ecornn {
 //
 // Results of a row depend on that row and the weights alone, bit for bit: not
 // on the other rows, the team's size or how rows were split. Gradients of
-// biases sum in an order that depends on B and T only.
+// biases sum in an order that depends on B and T only, summed products in that
+// of rows and steps.
 template <class S>
 struct Engine {
   size_t (*forward_scratch)(const ForwardArgs<S>& args, int team_size);
   void (*forward)(const ForwardArgs<S>& args, void* scratch, Team& team);
   size_t (*backward_scratch)(const BackwardArgs<S>& args, int team_size);
   void (*backward)(const BackwardArgs<S>& args, void* scratch, Team& team);
+  size_t (*summed_products_scratch)(const SummedProductsArgs<S>& args,
+                                    int team_size);
+  void (*summed_products)(const SummedProductsArgs<S>& args, void* scratch,
+                          Team& team);
 };
 
 // The engine of an available instruction set. S: float, double, Half, BFloat16.

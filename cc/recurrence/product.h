@@ -33,7 +33,8 @@ struct Multiply {
   // Packs the first `count` lanes of weights, one row of them for each k.
   template <class S>
   ECORNN_INLINE static void Pack(const S* const* rows, int count, P* to) {
-    Store(to, LoadFirst(rows[0], count));
+    Store(to, count == Simd<P>::kLanes ? ECORNN_TARGET::Load(rows[0])
+                                       : LoadFirst(rows[0], count));
   }
 };
 
@@ -178,6 +179,53 @@ void TileProductInPlace(const ComputeType<S>* const* a, int64_t depth,
   }
 }
 
+// Memory to fetch beforehand: one line of each of some rows, which are not
+// evenly spaced.
+struct Ahead {
+  const char* line;  // of row 0
+  int64_t stride;    // bytes
+  const int64_t* rows;
+};
+
+// Adds to c[r][v] the sum over k of a[k][r] * panel[k][v]: R columns of a
+// matrix of groups, (depth / group, columns), times a panel. Rows of `c` are
+// `c_stride` apart. Fetches a line for each k: many at once would hold up the
+// loads.
+template <class P, int R, int NV>
+void TileProductOfColumns(const P* a, int64_t columns, int64_t depth,
+                          const P* panel, ComputeType<P>* c, int64_t c_stride,
+                          const Ahead& ahead) {
+  using M = Multiply<P>;
+  constexpr int kLanes = Simd<ComputeType<P>>::kLanes;
+  typename M::Sum s[R][NV];
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) s[r][v] = Load(c + r * c_stride + v * kLanes);
+  }
+  for (int64_t k = 0; k < depth; k += M::kGroup) {
+    typename M::Groups x[R];
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) x[r] = M::Spread(a + r * M::kGroup);
+    for (int j = 0; j < M::kGroup; ++j) {
+      PrefetchLines(ahead.line + ahead.rows[k + j] * ahead.stride, 1);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) {
+      const typename M::Groups b = M::Load(panel + v * kLanes * M::kGroup);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) s[r][v] = M::Add(x[r], b, s[r][v]);
+    }
+    a += columns * M::kGroup;
+    panel += NV * kLanes * M::kGroup;
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) Store(c + r * c_stride + v * kLanes, s[r][v]);
+  }
+}
+
 // The tile products by their sizes: rows 1 ... kTileRows, vectors 1 ... 4.
 template <class S>
 struct Products {
@@ -187,6 +235,8 @@ struct Products {
   using PerVector = void (*)(const P* const*, int64_t, int64_t, const P*, V*);
   using InPlace = void (*)(const ComputeType<S>* const*, int64_t, const S*,
                            int64_t, int64_t, V*);
+  using OfColumns = void (*)(const P*, int64_t, int64_t, const P*,
+                             ComputeType<P>*, int64_t, const Ahead&);
 
 #define ECORNN_ROW(function, T, R)                             \
   {&function<T, R, 1>, &function<T, R, 2>, &function<T, R, 3>, \
@@ -209,6 +259,8 @@ struct Products {
   static constexpr bool kHasInPlace = Multiply<P>::kGroup == 1;
   static constexpr InPlace kInPlace[kTileRows][kTileVectors] =
       ECORNN_TABLE(TileProductInPlace, S);
+  static constexpr OfColumns kOfColumns[kTileRows][kTileVectors] =
+      ECORNN_TABLE(TileProductOfColumns, P);
 #undef ECORNN_TABLE
 #undef ECORNN_ROW
 };

@@ -1,5 +1,6 @@
 // The arguments of a recurrent cell over a whole sequence, forward and
-// backward: what every engine takes. Raw pointers and sizes, no framework.
+// backward, and of the products that the weights' gradients are: what every
+// engine takes. Raw pointers and sizes, no framework.
 //
 // Notation: B batch rows, T steps, U units, G gates of U units each (LSTM 4: i,
 // f, c, o; GRU 3: z, r, h). S is the storage type, C the type that is computed
@@ -97,6 +98,32 @@ struct BackwardArgs {
   S* grad_initial_c;  // (B, U) LSTM
   S* grad_bias;       // ? (GU)
   S* grad_recurrent_bias;  // ? (GU) GRU with reset after
+};
+
+// Products summed over rows and steps: of each left-hand sequence, transposed,
+// with columns [first, first + count) of one right-hand sequence.
+template <class S>
+struct SummedProductsArgs {
+  struct Left {
+    const S* sequence;  // (B, T, M)
+    int64_t width;      // M
+    S* product;         // (M, count), the output
+  };
+  static constexpr int kMostLefts = 2;
+
+  int64_t batch;
+  int64_t steps;
+  Left lefts[kMostLefts];
+  int left_count;
+  const S* right;  // (B, T, N)
+  int64_t width;   // N
+  int64_t first;
+  int64_t count;
+  const bool* mask;  // ? (B, T) false: the step is left out
+  // ? (B, G, M) multiplies the first left-hand sequence, for each of the G
+  // parts of equal width that the columns fall into.
+  const S* factors;
+  int64_t parts;  // G
 };
 
 }  // namespace ecornn

@@ -4,7 +4,9 @@
 //   engine_speed CELL DTYPE U,B,T[,F] ...
 //
 // CELL is lstm, gru or gru_reset_before, DTYPE float, double, half or bfloat16.
-// With F the input's product is inside the passes. TF_ECORNN_ISA chooses the
+// With F the input's product is inside the passes. The third time is that of
+// the summed products: the gradients of the recurrent kernel and, with F, of
+// the kernel. TF_ECORNN_ISA chooses the
 // instruction set. Every call has other sequence arrays than the one before, as
 // in a training step, so they come from memory. Times are the thread's own.
 #include <time.h>
@@ -103,6 +105,8 @@ void TimeShape(CellKind cell, const Shape& s) {
   const Array<S> recurrent_kernel(s.units * gates * s.units);
   const Array<S> bias(gates * s.units), initial(state), grad(state);
   const Array<S> h(state), last(state), c(state), grad_bias(gates * s.units);
+  const Array<S> grad_recurrent_kernel(s.units * gates * s.units);
+  const Array<S> grad_kernel(s.features * gates * s.units);
   std::vector<std::unique_ptr<Sequences<S>>> turns;
   const double copies = kBytesInTurn / Sequences<S>::Bytes(s, gates);
   for (int i = 0; i < 1 + std::min(copies, 64.0); ++i) {
@@ -128,13 +132,21 @@ void TimeShape(CellKind cell, const Shape& s) {
   b.grad_initial_h = h.get();
   b.grad_initial_c = c.get();
   b.grad_bias = grad_bias.get();
+  SummedProductsArgs<S> p = {};
+  p.batch = s.batch;
+  p.steps = s.steps;
+  p.width = p.count = gates * s.units;
+  p.left_count = s.features > 0 ? 2 : 1;
+  p.lefts[0] = {nullptr, s.units, grad_recurrent_kernel.get()};
+  p.lefts[1] = {nullptr, s.features, grad_kernel.get()};
 
   SoloTeam team;
   const Engine<S>& engine = EngineFor<S>(ActiveIsa());
   const size_t bytes =
-      std::max(engine.forward_scratch(f, 1), engine.backward_scratch(b, 1));
+      std::max({engine.forward_scratch(f, 1), engine.backward_scratch(b, 1),
+                engine.summed_products_scratch(p, 1)});
   const Array<float> scratch(bytes / sizeof(float) + 1);
-  std::vector<double> forward, backward;
+  std::vector<double> forward, backward, products;
   for (int round = 0; round < kRounds; ++round) {
     const Sequences<S>& q = *turns[round % turns.size()];
     (s.features > 0 ? f.x : f.gates_x) = q.input.get();
@@ -153,14 +165,21 @@ void TimeShape(CellKind cell, const Shape& s) {
     start = Seconds();
     engine.backward(b, scratch.get(), team);
     backward.push_back(Seconds() - start);
+    p.right = b.grad_gates;
+    p.lefts[0].sequence = q.previous_h.get();
+    p.lefts[1].sequence = q.input.get();
+    start = Seconds();
+    engine.summed_products(p, scratch.get(), team);
+    products.push_back(Seconds() - start);
   }
   const double rows = 2e-9 * s.batch * s.steps * gates * s.units;
   std::printf(
       "U=%-5ld B=%-5ld T=%-5ld F=%-3ld  forward %8.3f ms %6.1f GF/s   "
-      "backward %8.3f ms %6.1f GF/s\n",
+      "backward %8.3f ms %6.1f GF/s   products %8.3f ms %6.1f GF/s\n",
       long(s.units), long(s.batch), long(s.steps), long(s.features),
       Median(forward) * 1e3, rows * (s.units + s.features) / Median(forward),
-      Median(backward) * 1e3, rows * s.units / Median(backward));
+      Median(backward) * 1e3, rows * s.units / Median(backward),
+      Median(products) * 1e3, rows * (s.units + s.features) / Median(products));
 }
 
 #if defined(__x86_64__)

@@ -10,6 +10,7 @@ inline constexpr char kLstmOp[] = "EcoRNN>Lstm";
 inline constexpr char kLstmGradOp[] = "EcoRNN>LstmGrad";
 inline constexpr char kGruOp[] = "EcoRNN>Gru";
 inline constexpr char kGruGradOp[] = "EcoRNN>GruGrad";
+inline constexpr char kSummedProductsOp[] = "EcoRNN>SummedProducts";
 
 // Attributes of the call. The names of operands and results, separated by
 // blanks, tell which tensors of the op's list arguments are there.
@@ -24,6 +25,15 @@ inline constexpr char kActivationAttribute[] = "activation";
 inline constexpr char kRecurrentActivationAttribute[] = "recurrent_activation";
 inline constexpr char kReverseAttribute[] = "reverse";                  // bool
 inline constexpr char kZeroOutputAttribute[] = "zero_output_for_mask";  // bool
+
+// Those of summed products, beside those of names, batch and steps: sizes as in
+// SummedProductsArgs.
+inline constexpr char kLeft[] = "left";  // names, a number added
+inline constexpr char kProduct[] = "product";
+inline constexpr char kWidthAttribute[] = "width";  // i64, as the next ones
+inline constexpr char kFirstAttribute[] = "first";
+inline constexpr char kCountAttribute[] = "count";
+inline constexpr char kPartsAttribute[] = "parts";
 
 }  // namespace ecornn
 

@@ -174,6 +174,25 @@ BackwardArgs<S> BackwardArguments(const Sequence& sequence,
   return args;
 }
 
+template <class S>
+SummedProductsArgs<S> ProductsArguments(const SummedProductsArgs<S>& sizes,
+                                        const Buffers& buffers) {
+  SummedProductsArgs<S> args = sizes;
+  for (int i = 0; i < args.kMostLefts; ++i) {
+    const std::string left = kLeft + std::to_string(i);
+    const ffi::AnyBuffer* buffer = buffers.Find(left);
+    if (buffer == nullptr) break;
+    args.left_count = i + 1;
+    args.lefts[i].width = buffer->dimensions()[1];
+    buffers.Get(left, &args.lefts[i].sequence);
+    buffers.Get(kProduct + std::to_string(i), &args.lefts[i].product);
+  }
+  buffers.Get("right", &args.right);
+  buffers.Get("mask0", &args.mask);
+  buffers.Get("factors0", &args.factors);
+  return args;
+}
+
 template <class S, bool kForward>
 ffi::Error Run(const Sequence& sequence, int64_t features,
                const Buffers& buffers, Team& team) {
@@ -216,6 +235,34 @@ class Attributes {
   ffi::Error error_;
 };
 
+// The call's buffers, and what went wrong with its attributes up to here.
+ffi::Error ReadBuffers(Attributes& attributes,
+                       const ffi::RemainingArgs& operands,
+                       const ffi::RemainingRets& results, Buffers* buffers) {
+  const auto inputs = attributes.Get<std::string_view>(kInputsAttribute);
+  const auto outputs = attributes.Get<std::string_view>(kOutputsAttribute);
+  if (attributes.error().failure()) return attributes.error();
+  const ffi::Error error = buffers->Add(inputs, operands);
+  return error.failure() ? error : buffers->Add(outputs, results);
+}
+
+// Calls run with a value of the buffer's type.
+template <class Run>
+ffi::Error WithType(const ffi::AnyBuffer& buffer, const Run& run) {
+  switch (buffer.element_type()) {
+    case ffi::F32:
+      return run(float());
+    case ffi::F64:
+      return run(double());
+    case ffi::F16:
+      return run(Half());
+    case ffi::BF16:
+      return run(BFloat16());
+    default:
+      return ffi::Error::Internal("a recurrent op has no such type");
+  }
+}
+
 template <bool kForward>
 ffi::Error Execute(ffi::ThreadPool pool, ffi::RemainingArgs operands,
                    ffi::RemainingRets results, ffi::Dictionary dictionary) {
@@ -231,28 +278,48 @@ ffi::Error Execute(ffi::ThreadPool pool, ffi::RemainingArgs operands,
   sequence.reverse = attributes.Get<bool>(kReverseAttribute);
   sequence.zero_output_for_mask = attributes.Get<bool>(kZeroOutputAttribute);
   const auto features = attributes.Get<int64_t>(kFeaturesAttribute);
-  const auto inputs = attributes.Get<std::string_view>(kInputsAttribute);
-  const auto outputs = attributes.Get<std::string_view>(kOutputsAttribute);
-  if (attributes.error().failure()) return attributes.error();
-
   Buffers buffers;
-  ffi::Error error = buffers.Add(inputs, operands);
-  if (error.success()) error = buffers.Add(outputs, results);
+  const ffi::Error error = ReadBuffers(attributes, operands, results, &buffers);
   if (error.failure()) return error;
 
   ProgramTeam team(pool);
-  switch (buffers.Find("recurrent_kernel")->element_type()) {
-    case ffi::F32:
-      return Run<float, kForward>(sequence, features, buffers, team);
-    case ffi::F64:
-      return Run<double, kForward>(sequence, features, buffers, team);
-    case ffi::F16:
-      return Run<Half, kForward>(sequence, features, buffers, team);
-    case ffi::BF16:
-      return Run<BFloat16, kForward>(sequence, features, buffers, team);
-    default:
-      return ffi::Error::Internal("a recurrent op has no such type");
-  }
+  return WithType(*buffers.Find("recurrent_kernel"), [&](auto type) {
+    return Run<decltype(type), kForward>(sequence, features, buffers, team);
+  });
+}
+
+ffi::Error ExecuteSummedProducts(ffi::ThreadPool pool,
+                                 ffi::RemainingArgs operands,
+                                 ffi::RemainingRets results,
+                                 ffi::Dictionary dictionary) {
+  Attributes attributes(dictionary);
+  const auto batch = attributes.Get<int64_t>(kBatchAttribute);
+  const auto steps = attributes.Get<int64_t>(kStepsAttribute);
+  const auto width = attributes.Get<int64_t>(kWidthAttribute);
+  const auto first = attributes.Get<int64_t>(kFirstAttribute);
+  const auto count = attributes.Get<int64_t>(kCountAttribute);
+  const auto parts = attributes.Get<int64_t>(kPartsAttribute);
+  Buffers buffers;
+  const ffi::Error error = ReadBuffers(attributes, operands, results, &buffers);
+  if (error.failure()) return error;
+
+  ProgramTeam team(pool);
+  return WithType(*buffers.Find("right"), [&](auto type) {
+    using S = decltype(type);
+    SummedProductsArgs<S> sizes = {};
+    sizes.batch = batch;
+    sizes.steps = steps;
+    sizes.width = width;
+    sizes.first = first;
+    sizes.count = count;
+    sizes.parts = parts;
+    const auto args = ProductsArguments<S>(sizes, buffers);
+    const Engine<S>& engine = EngineFor<S>(ActiveIsa());
+    const Scratch scratch(engine.summed_products_scratch(args, team.size()));
+    if (scratch.failed()) return scratch.Error();
+    engine.summed_products(args, scratch.data(), team);
+    return ffi::Error::Success();
+  });
 }
 
 #define ECORNN_BINDING()      \
@@ -264,6 +331,8 @@ ffi::Error Execute(ffi::ThreadPool pool, ffi::RemainingArgs operands,
 
 XLA_FFI_DEFINE_HANDLER(kForwardHandler, Execute<true>, ECORNN_BINDING());
 XLA_FFI_DEFINE_HANDLER(kBackwardHandler, Execute<false>, ECORNN_BINDING());
+XLA_FFI_DEFINE_HANDLER(kSummedProductsHandler, ExecuteSummedProducts,
+                       ECORNN_BINDING());
 
 #undef ECORNN_BINDING
 
@@ -273,6 +342,8 @@ XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kLstmGradOp, "Host",
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGruOp, "Host", kForwardHandler);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGruGradOp, "Host",
                          kBackwardHandler);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kSummedProductsOp, "Host",
+                         kSummedProductsHandler);
 
 }  // namespace
 }  // namespace ecornn

@@ -40,6 +40,67 @@ std::vector<std::string> Names(const tensorflow::NameRangeMap& ranges,
   return names;
 }
 
+// The same numbers in at most two dimensions, row-major. XLA gives an operand
+// and a result one memory only if no change of shape lies between the operand
+// and what makes it, for a sequence a product of two dimensions.
+xla::Shape Flat(xla::PrimitiveType type, const TensorShape& shape) {
+  std::vector<int64_t> sizes;
+  for (int64_t size : shape.dim_sizes()) sizes.push_back(size);
+  if (sizes.size() == 3) sizes = {sizes[0] * sizes[1], sizes[2]};
+  return xla::ShapeUtil::MakeShapeWithDescendingLayout(type, sizes);
+}
+
+absl::Status CheckStatic(XlaOpKernelContext* context, const std::string& op,
+                         const std::string& name, int i) {
+  TF_ASSIGN_OR_RETURN(const xla::Shape shape, context->InputXlaShape(i));
+  if (shape.is_static()) return absl::OkStatus();
+  return InvalidArgument(name,
+                         " has a size that is computed in the same "
+                         "jit-compiled function, which ",
+                         op, " does not take there: ", shape.ToString());
+}
+
+// Makes the op's outputs the results, of these shapes, of a custom call on its
+// inputs, whose names `names` gives.
+absl::Status Call(XlaOpKernelContext* context, const std::string& op,
+                  const std::vector<std::string>& names,
+                  const std::vector<TensorShape>& shapes,
+                  const std::string& attributes,
+                  const std::vector<Alias>& aliases) {
+  std::vector<xla::XlaOp> operands;
+  std::vector<xla::Shape> operand_shapes;
+  for (int i = 0; i < context->num_inputs(); ++i) {
+    TF_RETURN_IF_ERROR(CheckStatic(context, op, names[i], i));
+    const TensorShape shape = context->op_kernel_context()->input(i).shape();
+    operand_shapes.push_back(Flat(context->input_xla_type(i), shape));
+    operands.push_back(
+        xla::Reshape(context->Input(i), operand_shapes.back().dimensions()));
+  }
+  std::vector<xla::Shape> results;
+  for (int i = 0; i < context->num_outputs(); ++i) {
+    results.push_back(Flat(context->output_xla_type(i), shapes[i]));
+  }
+  const xla::XlaOp call = xla::CustomCallWithLayout(
+      context->builder(), op, operands, xla::ShapeUtil::MakeTupleShape(results),
+      operand_shapes, attributes, /*has_side_effect=*/false, aliases,
+      /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
+      xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
+  for (int i = 0; i < context->num_outputs(); ++i) {
+    context->SetOutput(
+        i, xla::Reshape(xla::GetTupleElement(call, i), shapes[i].dim_sizes()));
+  }
+  return absl::OkStatus();
+}
+
+// Values in an MLIR dictionary.
+template <class N>
+std::string Number(N value) {
+  return absl::StrCat(static_cast<int64_t>(value), " : i64");
+}
+std::string Quoted(const std::vector<std::string>& names) {
+  return absl::StrCat("\"", absl::StrJoin(names, " "), "\"");
+}
+
 class CustomCallOp : public XlaOpKernel {
  public:
   explicit CustomCallOp(OpKernelConstruction* context)
@@ -74,53 +135,13 @@ class CustomCallOp : public XlaOpKernel {
     std::vector<TensorShape> shapes;
     OP_REQUIRES_OK(context, OutputShapes(context, &shapes));
 
-    std::vector<xla::XlaOp> operands;
-    std::vector<xla::Shape> operand_shapes;
-    for (int i = 0; i < context->num_inputs(); ++i) {
-      OP_REQUIRES_OK(context, CheckStatic(context, i));
-      const TensorShape shape = context->op_kernel_context()->input(i).shape();
-      operand_shapes.push_back(Flat(context->input_xla_type(i), shape));
-      operands.push_back(
-          xla::Reshape(context->Input(i), operand_shapes.back().dimensions()));
-    }
-    std::vector<xla::Shape> results;
-    for (int i = 0; i < context->num_outputs(); ++i) {
-      results.push_back(Flat(context->output_xla_type(i), shapes[i]));
-    }
     const int64_t features =
         is_forward_ ? context->op_kernel_context()->input(0).dim_size(2) : 0;
-    const xla::XlaOp call = xla::CustomCallWithLayout(
-        context->builder(), type_string(), operands,
-        xla::ShapeUtil::MakeTupleShape(results), operand_shapes,
-        Attributes(sequence, features), /*has_side_effect=*/false, Aliases(),
-        /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
-        xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
-    for (int i = 0; i < context->num_outputs(); ++i) {
-      context->SetOutput(i, xla::Reshape(xla::GetTupleElement(call, i),
-                                         shapes[i].dim_sizes()));
-    }
+    OP_REQUIRES_OK(context, Call(context, type_string(), inputs_, shapes,
+                                 Attributes(sequence, features), Aliases()));
   }
 
  private:
-  // The same numbers in at most two dimensions, row-major. XLA gives an operand
-  // and a result one memory only if no change of shape lies between the operand
-  // and what makes it, for a sequence a product of two dimensions.
-  static xla::Shape Flat(xla::PrimitiveType type, const TensorShape& shape) {
-    std::vector<int64_t> sizes;
-    for (int64_t size : shape.dim_sizes()) sizes.push_back(size);
-    if (sizes.size() == 3) sizes = {sizes[0] * sizes[1], sizes[2]};
-    return xla::ShapeUtil::MakeShapeWithDescendingLayout(type, sizes);
-  }
-
-  absl::Status CheckStatic(XlaOpKernelContext* context, int i) const {
-    TF_ASSIGN_OR_RETURN(const xla::Shape shape, context->InputXlaShape(i));
-    if (shape.is_static()) return absl::OkStatus();
-    return InvalidArgument(
-        inputs_[i], " has a size that is computed in the same jit-compiled ",
-        "function, which ", type_string(),
-        " does not take there: ", shape.ToString());
-  }
-
   // What the op's own shape function gives.
   absl::Status OutputShapes(XlaOpKernelContext* context,
                             std::vector<TensorShape>* shapes) const {
@@ -153,21 +174,15 @@ class CustomCallOp : public XlaOpKernel {
 
   // An MLIR dictionary.
   std::string Attributes(const Sequence& s, int64_t features) const {
-    const auto number = [](auto value) {
-      return absl::StrCat(static_cast<int64_t>(value), " : i64");
-    };
     const auto flag = [](bool value) { return value ? "true" : "false"; };
-    const auto names = [](const std::vector<std::string>& list) {
-      return absl::StrCat("\"", absl::StrJoin(list, " "), "\"");
-    };
     return absl::StrCat(
-        "{", kInputsAttribute, " = ", names(inputs_), ", ", kOutputsAttribute,
-        " = ", names(outputs_), ", ", kCellAttribute, " = ", number(s.cell),
-        ", ", kBatchAttribute, " = ", number(s.batch), ", ", kStepsAttribute,
-        " = ", number(s.steps), ", ", kUnitsAttribute, " = ", number(s.units),
-        ", ", kFeaturesAttribute, " = ", number(features), ", ",
-        kActivationAttribute, " = ", number(s.activation), ", ",
-        kRecurrentActivationAttribute, " = ", number(s.recurrent_activation),
+        "{", kInputsAttribute, " = ", Quoted(inputs_), ", ", kOutputsAttribute,
+        " = ", Quoted(outputs_), ", ", kCellAttribute, " = ", Number(s.cell),
+        ", ", kBatchAttribute, " = ", Number(s.batch), ", ", kStepsAttribute,
+        " = ", Number(s.steps), ", ", kUnitsAttribute, " = ", Number(s.units),
+        ", ", kFeaturesAttribute, " = ", Number(features), ", ",
+        kActivationAttribute, " = ", Number(s.activation), ", ",
+        kRecurrentActivationAttribute, " = ", Number(s.recurrent_activation),
         ", ", kReverseAttribute, " = ", flag(s.reverse), ", ",
         kZeroOutputAttribute, " = ", flag(s.zero_output_for_mask), "}");
   }
@@ -180,6 +195,53 @@ class CustomCallOp : public XlaOpKernel {
   std::vector<std::string> outputs_;
 };
 
+class SummedProductsCallOp : public XlaOpKernel {
+ public:
+  explicit SummedProductsCallOp(OpKernelConstruction* context)
+      : XlaOpKernel(context) {
+    OP_REQUIRES_OK(context, ReadAttributes(context, &sizes_));
+    // Unlike the op's, names of one tensor each.
+    const auto name = [&](const char* list, const char* count) {
+      int length = 0;
+      OP_REQUIRES_OK(context, context->GetAttr(count, &length));
+      for (int i = 0; i < length; ++i) inputs_.push_back(absl::StrCat(list, i));
+    };
+    name(kLeft, "num_lefts");
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      outputs_.push_back(absl::StrCat(kProduct, i));
+    }
+    inputs_.push_back("right");
+    name("mask", "num_masks");
+    name("factors", "num_factors");
+  }
+
+  void Compile(XlaOpKernelContext* context) override {
+    SummedProductsSizes sizes = sizes_;
+    OP_REQUIRES_OK(context,
+                   CheckSummedProducts(context->op_kernel_context(), &sizes));
+    std::vector<TensorShape> shapes;
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const auto& left = context->op_kernel_context()->input(i);
+      shapes.push_back(TensorShape({left.dim_size(2), sizes.count()}));
+    }
+    const std::string attributes = absl::StrCat(
+        "{", kInputsAttribute, " = ", Quoted(inputs_), ", ", kOutputsAttribute,
+        " = ", Quoted(outputs_), ", ", kBatchAttribute, " = ",
+        Number(sizes.batch), ", ", kStepsAttribute, " = ", Number(sizes.steps),
+        ", ", kWidthAttribute, " = ", Number(sizes.width), ", ",
+        kFirstAttribute, " = ", Number(sizes.first()), ", ", kCountAttribute,
+        " = ", Number(sizes.count()), ", ", kPartsAttribute, " = ",
+        Number(sizes.part_count), "}");
+    OP_REQUIRES_OK(context, Call(context, type_string(), inputs_, shapes,
+                                 attributes, /*aliases=*/{}));
+  }
+
+ private:
+  SummedProductsSizes sizes_;  // those of the attributes
+  std::vector<std::string> inputs_;
+  std::vector<std::string> outputs_;
+};
+
 // A device's compiler takes these kernels where handlers.cc registers handlers
 // for its platform. Not REGISTER_XLA_OP: that table is read once, at the first
 // op a process runs, and a library loaded later would not be seen.
@@ -187,7 +249,9 @@ class CustomCallOp : public XlaOpKernel {
   REGISTER_KERNEL_BUILDER(Name(kLstmOp).Device(device), CustomCallOp);     \
   REGISTER_KERNEL_BUILDER(Name(kLstmGradOp).Device(device), CustomCallOp); \
   REGISTER_KERNEL_BUILDER(Name(kGruOp).Device(device), CustomCallOp);      \
-  REGISTER_KERNEL_BUILDER(Name(kGruGradOp).Device(device), CustomCallOp)
+  REGISTER_KERNEL_BUILDER(Name(kGruGradOp).Device(device), CustomCallOp);  \
+  REGISTER_KERNEL_BUILDER(Name(kSummedProductsOp).Device(device),          \
+                          SummedProductsCallOp)
 
 REGISTER_XLA_KERNELS("XLA_CPU_JIT");
 

@@ -59,6 +59,7 @@ int Main(int argc, char** argv) {
   TestOptional(seed, &report);
   TestRows(seed, &report);
   TestTeams(seed, &report);
+  TestProducts(seed, &report);
   TestExtremes(seed, &report);
   return report.Close();
 }

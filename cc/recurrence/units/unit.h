@@ -6,6 +6,7 @@
 #include "../cell/gru.h"
 #include "../cell/lstm.h"
 #include "../forward.h"
+#include "../summed_products.h"
 #include "units.h"
 
 namespace ecornn {
@@ -85,16 +86,29 @@ void Backward(const BackwardArgs<S>& args, void* scratch, Team& team) {
   });
 }
 
+template <class S>
+size_t SummedProductsScratch(const SummedProductsArgs<S>& args, int team_size) {
+  return SummedProducts<S>(args, team_size).scratch_bytes();
+}
+
+template <class S>
+void RunSummedProducts(const SummedProductsArgs<S>& args, void* scratch,
+                       Team& team) {
+  SummedProducts<S>(args, team.size()).Run(scratch, team);
+}
+
 }  // namespace ECORNN_TARGET
 }  // namespace ecornn
 
-#define ECORNN_DEFINE_UNIT(S)                                              \
-  namespace ecornn {                                                       \
-  namespace ECORNN_TARGET {                                                \
-  template <>                                                              \
-  const Engine<S> UnitEngine<S>::kEngine = {                               \
-      &ForwardScratch<S>, &Forward<S>, &BackwardScratch<S>, &Backward<S>}; \
-  }                                                                        \
+#define ECORNN_DEFINE_UNIT(S)                            \
+  namespace ecornn {                                     \
+  namespace ECORNN_TARGET {                              \
+  template <>                                            \
+  const Engine<S> UnitEngine<S>::kEngine = {             \
+      &ForwardScratch<S>,        &Forward<S>,            \
+      &BackwardScratch<S>,       &Backward<S>,           \
+      &SummedProductsScratch<S>, &RunSummedProducts<S>}; \
+  }                                                      \
   }
 
 #endif  // TF_ECORNN_CC_RECURRENCE_UNITS_UNIT_H_
