@@ -259,15 +259,19 @@ def test_widths_are_told_apart_in_graphs():
 
 
 WRONG = {
-    "right": ({"right": np.zeros((2, 3, 7))}, "right must .*3"),
+    "right": ({"right": np.zeros((2, 3, 7))}, "right must .* parts, 3, .*7"),
     "right_rank": ({"right": np.zeros((2, 6))}, "right must have"),
-    "lefts": ({"lefts": [np.zeros((2, 4, 5))]}, "lefts must have"),
-    "lefts_rank": ({"lefts": [np.zeros((2, 5))]}, "lefts must have"),
+    "lefts": ({"lefts": [np.zeros((2, 4, 5))]}, r"lefts\[0\] must have"),
+    "lefts_rank": ({"lefts": [np.zeros((2, 5))]}, r"lefts\[0\] must have"),
+    "second_left": (
+        {"lefts": [np.zeros((2, 3, 5)), np.zeros((2, 5))]},
+        r"lefts\[1\] must have",
+    ),
     "three_lefts": ({"lefts": [np.zeros((2, 3, 1))] * 3}, "lefts takes at most 2"),
     "mask": ({"mask": [np.ones((2, 2), bool)]}, "mask must have"),
     "masks": ({"mask": [np.ones((2, 3), bool)] * 2}, "mask takes at most one"),
     "factors": ({"factors": [np.ones((2, 3, 5))]}, "factors must have"),
-    "parts": ({"first_part": 2}, "parts"),
+    "parts": ({"first_part": 2}, r"first_part \+ part_count must .*3.*2 \+ 2"),
 }
 
 

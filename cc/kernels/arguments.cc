@@ -231,20 +231,30 @@ absl::Status CheckSummedProducts(OpKernelContext* context,
                                  SummedProductsSizes* sizes) {
   const Tensor* right;
   TF_RETURN_IF_ERROR(context->input("right", &right));
-  if (right->dims() != 3 || right->dim_size(2) % sizes->parts != 0) {
+  if (right->dims() != 3) {
     return InvalidArgument(
-        "right must have shape (batch, steps, columns), columns a multiple of ",
-        sizes->parts, ", received ", right->shape().DebugString());
+        "right must have shape (batch, steps, columns), received ",
+        right->shape().DebugString());
+  }
+  if (right->dim_size(2) % sizes->parts != 0) {
+    return InvalidArgument("right must have a number of columns that parts, ",
+                           sizes->parts, ", divides, received ",
+                           right->shape().DebugString());
   }
   sizes->batch = right->dim_size(0);
   sizes->steps = right->dim_size(1);
   sizes->width = right->dim_size(2);
   OpInputList lefts;
   TF_RETURN_IF_ERROR(context->input_list("lefts", &lefts));
-  for (const Tensor& left : lefts) {
-    const int64_t width = left.dims() == 3 ? left.dim_size(2) : 0;
-    TF_RETURN_IF_ERROR(
-        CheckShape("lefts", left, {sizes->batch, sizes->steps, width}));
+  for (int i = 0; i < lefts.size(); ++i) {
+    const TensorShape& shape = lefts[i].shape();
+    if (shape.dims() != 3 || shape.dim_size(0) != sizes->batch ||
+        shape.dim_size(1) != sizes->steps) {
+      return InvalidArgument("lefts[", i, "] must have shape (batch, steps, ",
+                             "columns) with the batch and steps of right, ",
+                             right->shape().DebugString(), ", received ",
+                             shape.DebugString());
+    }
   }
   TF_RETURN_IF_ERROR(
       CheckOptionalInput(context, "mask", {sizes->batch, sizes->steps}));

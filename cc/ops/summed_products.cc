@@ -13,12 +13,11 @@ absl::Status Columns(InferenceContext* c, DimensionHandle width,
   TF_RETURN_IF_ERROR(c->GetAttr("first_part", &first_part));
   TF_RETURN_IF_ERROR(c->GetAttr("part_count", &part_count));
   if (first_part + part_count > parts) {
-    return InvalidArgument("parts ", first_part, " to ",
-                           first_part + part_count - 1,
-                           " are wanted, but parts is ", parts);
+    return InvalidArgument("first_part + part_count must be at most parts, ",
+                           parts, ", received ", first_part, " + ", part_count);
   }
   if (c->ValueKnown(width) && c->Value(width) % parts != 0) {
-    return InvalidArgument("right must have a last dimension that parts, ",
+    return InvalidArgument("right must have a number of columns that parts, ",
                            parts, ", divides, received ", c->Value(width));
   }
   DimensionHandle part;
@@ -37,8 +36,8 @@ absl::Status SummedProductsShape(InferenceContext* c) {
   for (size_t i = 0; i < lefts.size(); ++i) {
     // Each its own: what is merged with one handle, TensorFlow takes for equal.
     widths[i] = c->UnknownDim();
-    TF_RETURN_IF_ERROR(
-        MergeArgument(c, "lefts", lefts[i], {&batch, &steps, &widths[i]}));
+    TF_RETURN_IF_ERROR(MergeArgument(c, absl::StrCat("lefts[", i, "]").c_str(),
+                                     lefts[i], {&batch, &steps, &widths[i]}));
   }
   TF_RETURN_IF_ERROR(MergeOptionalInput(c, "mask", {&batch, &steps}));
   int part_count;
@@ -78,8 +77,11 @@ lefts: one or two tensors (B, T, M), each with an M of its own.
 right: (B, T, N). Its columns fall into `parts` parts of equal width.
 mask: none or one tensor (B, T); a step that is false is left out.
 factors: none or one tensor (B, part_count, M) that multiplies the first of
-  `lefts`, for each of the parts that are taken.
-products: for each of `lefts` (M, part_count * N / parts).
+  `lefts` at all steps of a row: factors[:, p] for the columns of part
+  first_part + p.
+products: for each of `lefts` (M, part_count * N / parts), in the parts' order.
+  16-bit types are summed in float32. The bits do not depend on the number of
+  threads.
 first_part: the first of the parts that are taken.
 part_count: how many are.
 )doc");

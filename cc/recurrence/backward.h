@@ -15,6 +15,7 @@
 #include "layout.h"
 #include "product.h"
 #include "stages.h"
+#include "state_product.h"
 #include "weights.h"
 
 namespace ecornn {
@@ -39,6 +40,7 @@ class BackwardPass {
         units_(args.sequence.units),
         width_(kGates * units_),
         weights_(args.recurrent_kernel, units_),
+        product_(weights_, units_, args.recurrent_dropout != nullptr),
         gate_stride_(weights_.depth()),
         grad_stride_(RowStride<P>(kGates * gate_stride_)),
         unit_stride_(RowStride<C>(units_)),
@@ -352,71 +354,57 @@ class BackwardPass {
   template <int kPhase>
   void RunPanel(int64_t p, bool any_product, const BackwardRow<S>* rows,
                 int64_t count) {
-    const int vectors = weights_.Vectors(p);
-    ForEachTile(count, [&](int64_t first, int n) {
-      const BackwardRow<S>* tile = rows + first;
-      const int64_t u0 = p * kPanelWidth;
-      if (kPhase != kInitial) {
-        for (int v = 0; v < vectors; ++v) {
-          for (int r = 0; r < n; ++r) {
-            cell_.template PrefetchRow<kGates>(tile[r], u0 + v * kLanes);
-          }
-        }
+    constexpr int q = kPhase == kInitial ? 0 : kPhase;
+    V sums[product_.kRowsAtOnce * kTileVectors];
+    if (any_product && product_.by_gate()) {
+      for (int64_t first = 0; first < count; first += product_.kRowsAtOnce) {
+        const int64_t here = MinOf(product_.kRowsAtOnce, count - first);
+        product_.template ByGate<q>(
+            p, rows + first, here, sums, [&](int64_t i, int n) {
+              PrefetchRows<kPhase>(p, rows + first + i, n);
+            });
+        ForEachTile(here, [&](int64_t i, int n) {
+          FinishTile<kPhase>(p, rows + first + i, n,
+                             sums + i * weights_.Vectors(p));
+        });
       }
-      V sum[kTileRows * kTileVectors];
+      return;
+    }
+    ForEachTile(count, [&](int64_t first, int n) {
+      PrefetchRows<kPhase>(p, rows + first, n);
       if (any_product) {
-        Product<kPhase>(p, vectors, tile, n, sum);
+        product_.template OfTile<q>(p, rows + first, n, sums);
       } else {
         // Nothing comes from later steps.
-        for (int i = 0; i < n * vectors; ++i) sum[i] = V{};
+        for (int i = 0; i < n * weights_.Vectors(p); ++i) sums[i] = V{};
       }
-      for (int v = 0; v < vectors; ++v) {
-        const int64_t u = u0 + v * kLanes;
-        if (units_ - u >= kLanes) {
-          Finish<kPhase>(tile, n, sum + v, vectors, u, FullLanes{});
-        } else {
-          Finish<kPhase>(tile, n, sum + v, vectors, u,
-                         FirstLanes{static_cast<int>(units_ - u)});
-        }
-      }
+      FinishTile<kPhase>(p, rows + first, n, sums);
     });
   }
 
   template <int kPhase>
-  ECORNN_INLINE void Product(int64_t p, int vectors, const BackwardRow<S>* rows,
-                             int n, V* sum) const {
-    constexpr int q = kPhase == kInitial ? 0 : kPhase;
-    const P* panel = weights_.Panel(Cell::kFirstGate[q], p);
-    const P* operands[kTileRows];
-    if (q == 1) {
-      // The candidate's gradient of this very step.
+  ECORNN_INLINE void PrefetchRows(int64_t p, const BackwardRow<S>* rows,
+                                  int n) const {
+    if (kPhase == kInitial) return;
+    for (int v = 0; v < weights_.Vectors(p); ++v) {
       for (int r = 0; r < n; ++r) {
-        operands[r] = rows[r].grad_z + Cell::kFirstGate[q] * gate_stride_;
+        cell_.template PrefetchRow<kGates>(rows[r],
+                                           p * kPanelWidth + v * kLanes);
       }
-    } else {
-      for (int r = 0; r < n; ++r) operands[r] = rows[r].grad_z_later;
     }
-    const auto product = Products<S>::kPlain[n - 1][vectors - 1];
-    if (q == 1 || args_.recurrent_dropout == nullptr) {
-      product(operands, Cell::kGateCount[q] * gate_stride_, panel, sum);
-      return;
-    }
-    // Gate by gate, each part times the mask that the gate's operand carried.
-    V part[kTileRows * kTileVectors];
-    for (int i = 0; i < n * vectors; ++i) sum[i] = V{};
-    for (int g = 0; g < Cell::kGateCount[q]; ++g) {
-      product(operands, gate_stride_, panel, part);
-      panel += gate_stride_ * vectors * kLanes;
-      for (int r = 0; r < n; ++r) {
-        operands[r] += gate_stride_;
-        for (int v = 0; v < vectors; ++v) {
-          const int64_t u = p * kPanelWidth + v * kLanes;
-          const FirstLanes lanes{
-              static_cast<int>(MinOf<int64_t>(kLanes, units_ - u))};
-          const V keep = lanes.Load(rows[r].dropout + g * units_ + u);
-          const int i = r * vectors + v;
-          sum[i] = Fma(part[i], keep, sum[i]);
-        }
+  }
+
+  template <int kPhase>
+  ECORNN_INLINE void FinishTile(int64_t p, const BackwardRow<S>* rows, int n,
+                                const V* sums) const {
+    const int vectors = weights_.Vectors(p);
+    for (int v = 0; v < vectors; ++v) {
+      const int64_t u = p * kPanelWidth + v * kLanes;
+      if (units_ - u >= kLanes) {
+        Finish<kPhase>(rows, n, sums + v, vectors, u, FullLanes{});
+      } else {
+        Finish<kPhase>(rows, n, sums + v, vectors, u,
+                       FirstLanes{static_cast<int>(units_ - u)});
       }
     }
   }
@@ -469,6 +457,7 @@ class BackwardPass {
   const int64_t units_;
   const int64_t width_;  // GU
   BackwardWeights<Cell> weights_;
+  const StateProduct<Cell> product_;
   const int64_t gate_stride_;  // U in whole groups
   const int64_t grad_stride_;
   const int64_t unit_stride_;

@@ -357,6 +357,7 @@ class ForwardPass {
   void RunPanel(int64_t p, const ForwardRow<S>* rows, int64_t count) {
     constexpr int kVectors = Cell::kGateCount[kPhase];
     const int64_t u = p * kLanes;
+    int64_t t = 0;
     ForEachTile(count, [&](int64_t first, int n) {
       const ForwardRow<S>* tile = rows + first;
       for (int r = 0; r < n; ++r) {
@@ -368,11 +369,11 @@ class ForwardPass {
       const P* operands[kTileRows];
       if (args_.kernel != nullptr) {
         for (int r = 0; r < n; ++r) operands[r] = tile[r].x;
-        input_weights_.template Product<kPhase>(operands, n, p, &x[0][0]);
+        input_weights_.template Product<kPhase>(operands, n, p, t, &x[0][0]);
       }
       for (int r = 0; r < n; ++r) operands[r] = Operand<kPhase>(tile[r]);
       if (kPhase == 1 || args_.recurrent_dropout == nullptr) {
-        recurrent_weights_.template Product<kPhase>(operands, n, p,
+        recurrent_weights_.template Product<kPhase>(operands, n, p, t,
                                                     &sums[0][0]);
       } else {
         recurrent_weights_.template ProductByGate<kPhase>(
@@ -384,6 +385,7 @@ class ForwardPass {
         Finish<kPhase>(tile, n, sums, x, u,
                        FirstLanes{static_cast<int>(units_ - u)});
       }
+      ++t;
     });
   }
 

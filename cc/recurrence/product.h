@@ -98,11 +98,18 @@ ECORNN_INLINE void EndGroup(P* row, int64_t depth) {
   ZeroRow(row + depth, WholeGroups<P>(depth) - depth);
 }
 
+// Memory to fetch beforehand, a piece of it with each group of the depth: many
+// lines at once would hold up the loads.
+struct Ahead {
+  const void* line;
+  int64_t step;  // bytes from one group's line to the next one's
+};
+
 // sum[r][v] = over k of a[r][k] * panel[k][v]: R rows of length `depth` times a
 // panel (depth / group, NV vectors of groups). Each sum runs in the order of k,
 // whatever R is.
 template <class P, int R, int NV>
-void TileProduct(const P* const* a, int64_t depth, const P* panel,
+void TileProduct(const P* const* a, int64_t depth, const P* panel, Ahead ahead,
                  typename Multiply<P>::Sum* sum) {
   using M = Multiply<P>;
   constexpr int kGroups = Simd<ComputeType<P>>::kLanes * M::kGroup;
@@ -113,6 +120,8 @@ void TileProduct(const P* const* a, int64_t depth, const P* panel,
     typename M::Groups x[R];
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) x[r] = M::Spread(a[r] + k);
+    PrefetchLines(static_cast<const char*>(ahead.line), 1);
+    ahead.line = static_cast<const char*>(ahead.line) + ahead.step;
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) {
       const typename M::Groups b = M::Load(panel + v * kGroups);
@@ -179,9 +188,8 @@ void TileProductInPlace(const ComputeType<S>* const* a, int64_t depth,
   }
 }
 
-// Memory to fetch beforehand: one line of each of some rows, which are not
-// evenly spaced.
-struct Ahead {
+// The same: a line of each of some rows, which are not evenly spaced.
+struct AheadOfRows {
   const char* line;  // of row 0
   int64_t stride;    // bytes
   const int64_t* rows;
@@ -194,7 +202,7 @@ struct Ahead {
 template <class P, int R, int NV>
 void TileProductOfColumns(const P* a, int64_t columns, int64_t depth,
                           const P* panel, ComputeType<P>* c, int64_t c_stride,
-                          const Ahead& ahead) {
+                          const AheadOfRows& ahead) {
   using M = Multiply<P>;
   constexpr int kLanes = Simd<ComputeType<P>>::kLanes;
   typename M::Sum s[R][NV];
@@ -231,12 +239,12 @@ template <class S>
 struct Products {
   using P = ProductType<S>;
   using V = typename Multiply<P>::Sum;
-  using Plain = void (*)(const P* const*, int64_t, const P*, V*);
+  using Plain = void (*)(const P* const*, int64_t, const P*, Ahead, V*);
   using PerVector = void (*)(const P* const*, int64_t, int64_t, const P*, V*);
   using InPlace = void (*)(const ComputeType<S>* const*, int64_t, const S*,
                            int64_t, int64_t, V*);
   using OfColumns = void (*)(const P*, int64_t, int64_t, const P*,
-                             ComputeType<P>*, int64_t, const Ahead&);
+                             ComputeType<P>*, int64_t, const AheadOfRows&);
 
 #define ECORNN_ROW(function, T, R)                             \
   {&function<T, R, 1>, &function<T, R, 2>, &function<T, R, 3>, \

@@ -185,9 +185,9 @@ class SummedProducts {
           static_cast<int>(CeilDiv<int64_t>(PanelColumns(p), kLanes));
       int tile = 0;
       ForEachTile(part.columns(), [&](int64_t first, int n) {
-        const Ahead ahead = to_next
-                                ? NextWindow(part.first_panel, tile, next_rows)
-                                : NextPanel(p + 1, tile, rows);
+        const AheadOfRows ahead =
+            to_next ? NextWindow(part.first_panel, tile, next_rows)
+                    : NextPanel(p + 1, tile, rows);
         Products<S>::kOfColumns[n - 1][vectors - 1](
             part.left + first * kGroup, part.columns(), depth, part.right,
             Sums(part.sums, part.first_left + first, p), SumsWidth(), ahead);
@@ -204,13 +204,13 @@ class SummedProducts {
 
   // What is packed next: one line of its rows with each tile, as long as there
   // are any. The processor foresees nothing of rows so far apart.
-  Ahead NextPanel(int64_t p, int64_t line, const int64_t* rows) const {
+  AheadOfRows NextPanel(int64_t p, int64_t line, const int64_t* rows) const {
     return Line(args_.right + args_.first + PanelBegin(p), args_.width,
                 PanelColumns(p), &line, rows);
   }
-  Ahead NextWindow(int64_t p, int64_t line, const int64_t* rows) const {
-    Ahead ahead = Line(args_.right + args_.first + PanelBegin(p), args_.width,
-                       PanelColumns(p), &line, rows);
+  AheadOfRows NextWindow(int64_t p, int64_t line, const int64_t* rows) const {
+    AheadOfRows ahead = Line(args_.right + args_.first + PanelBegin(p),
+                             args_.width, PanelColumns(p), &line, rows);
     for (int i = 0; i < args_.left_count && line >= 0; ++i) {
       const typename Args::Left& left = args_.lefts[i];
       ahead = Line(left.sequence, left.width, left.width, &line, rows);
@@ -220,8 +220,8 @@ class SummedProducts {
 
   // A line of a sequence's columns, which makes `line` negative; or, where
   // there are not so many, nothing new, and `line` counts on from the last.
-  static Ahead Line(const S* from, int64_t stride, int64_t columns,
-                    int64_t* line, const int64_t* rows) {
+  static AheadOfRows Line(const S* from, int64_t stride, int64_t columns,
+                          int64_t* line, const int64_t* rows) {
     const int64_t lines = CeilDiv<int64_t>(columns * sizeof(S), 64);
     const int64_t here = MaxOf<int64_t>(0, MinOf(*line, lines - 1));
     *line = *line < lines ? -1 : *line - lines;

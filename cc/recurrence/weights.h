@@ -8,6 +8,23 @@
 namespace ecornn {
 namespace ECORNN_TARGET {
 
+// Whether so many weights come from beyond the second-level cache in each step.
+template <class P>
+constexpr bool IsLarge(int64_t count) {
+  return double(count) * sizeof(P) > kResidentWeights;
+}
+
+// What a tile of a panel of `size` weights fetches of the next panel: a line
+// with each of its `groups`, so that the first few tiles fetch all.
+template <class P>
+ECORNN_INLINE Ahead NextPanel(const P* panel, int64_t groups, int64_t size,
+                              int64_t tile, const P* next) {
+  constexpr int64_t kLine = 64 / sizeof(P);
+  const int64_t begin = tile * groups * kLine;
+  if (begin >= size) return {panel, 0};
+  return {next + begin, 64};
+}
+
 // Weights (depth, GU) of the forward pass, of h or of x. A panel holds one
 // vector of units of all gates of a phase:
 //
@@ -28,7 +45,8 @@ class ForwardWeights {
       : weights_(weights),
         rows_(weights == nullptr ? 0 : depth),
         units_(units),
-        in_place_(Products<S>::kHasInPlace && in_place) {}
+        in_place_(Products<S>::kHasInPlace && in_place),
+        is_large_(IsLarge<P>(rows_ * Cell::kGates * units)) {}
 
   // Operands' length.
   int64_t depth() const { return WholeGroups<P>(rows_); }
@@ -60,10 +78,11 @@ class ForwardWeights {
     }
   }
 
-  // Sums (n, gates of the phase) of a tile of n operands and panel p.
+  // Sums (n, gates of the phase) of a tile of n operands and panel p; `tile`
+  // counts the panel's tiles.
   template <int kPhase>
   ECORNN_INLINE void Product(const P* const* operands, int n, int64_t p,
-                             V* sums) const {
+                             int64_t tile, V* sums) const {
     constexpr int kVectors = Cell::kGateCount[kPhase];
     if constexpr (Products<S>::kHasInPlace) {
       const int64_t u = p * kLanes;
@@ -74,8 +93,8 @@ class ForwardWeights {
         return;
       }
     }
-    Products<S>::kPlain[n - 1][kVectors - 1](operands, depth(),
-                                             Panel(kPhase, p), sums);
+    Products<S>::kPlain[n - 1][kVectors - 1](
+        operands, depth(), Panel(kPhase, p), Next<kPhase>(p, tile), sums);
   }
 
   // The same where each gate has an operand of its own, `stride` from the last
@@ -88,6 +107,17 @@ class ForwardWeights {
   }
 
  private:
+  // What a panel's tiles fetch beforehand: the next panel, where it comes from
+  // beyond the second-level cache.
+  template <int kPhase>
+  ECORNN_INLINE Ahead Next(int64_t p, int64_t tile) const {
+    const P* panel = Panel(kPhase, p);
+    if (!is_large_) return {panel, 0};
+    return NextPanel(panel, depth() / kGroup,
+                     depth() * Cell::kGateCount[kPhase] * kLanes, tile,
+                     Panel(kPhase, p + 1 < panels() ? p + 1 : 0));
+  }
+
   P* Panel(int q, int64_t p) const {
     return packed_ +
            depth() * kLanes *
@@ -98,6 +128,7 @@ class ForwardWeights {
   const int64_t rows_;
   const int64_t units_;
   const bool in_place_;
+  const bool is_large_;
   P* packed_;
 };
 
@@ -117,7 +148,11 @@ class BackwardWeights {
   static constexpr int64_t kPanelWidth = kTileVectors * kLanes;
 
   BackwardWeights(const S* recurrent_kernel, int64_t units)
-      : kernel_(recurrent_kernel), units_(units) {}
+      : kernel_(recurrent_kernel),
+        units_(units),
+        is_large_(IsLarge<P>(Cell::kGates * units * units)) {}
+
+  bool is_large() const { return is_large_; }
 
   // Operands' length for one gate.
   int64_t depth() const { return WholeGroups<P>(units_); }
@@ -163,6 +198,17 @@ class BackwardWeights {
   // Where panel p's weights of gate g begin; those of its phase's next follow.
   const P* Panel(int g, int64_t p) const { return Gate(g, p); }
 
+  // What tiles of a large panel's gate fetch beforehand: the next gate's, after
+  // the last one of the phase the next panel's first.
+  Ahead Next(int g, int64_t p, bool last, int64_t tile) const {
+    constexpr int kLast = Cell::kPhases - 1;
+    const int first = g < Cell::kFirstGate[kLast] ? 0 : Cell::kFirstGate[kLast];
+    const int64_t next = p + 1 < panels() ? p + 1 : 0;
+    return NextPanel(Gate(g, p), depth() / kGroup,
+                     depth() * Vectors(p) * kLanes, tile,
+                     last ? Gate(first, next) : Gate(g + 1, p));
+  }
+
  private:
   static constexpr int64_t kRun = 16;
 
@@ -186,6 +232,7 @@ class BackwardWeights {
 
   const S* kernel_;
   const int64_t units_;
+  const bool is_large_;
   P* packed_;
 };
 

@@ -15,8 +15,8 @@ namespace {
 // The last ones have work for several threads by the engine's measure.
 constexpr struct {
   int64_t batch, steps, units;
-} kSizes[] = {{0, 2, 5},   {3, 0, 5},   {3, 2, 5},   {37, 5, 33},
-              {13, 3, 65}, {20, 9, 24}, {7, 2, 130}, {5, 2, 260}};
+} kSizes[] = {{0, 2, 5},   {3, 0, 5},   {3, 2, 5},   {37, 5, 33},  {13, 3, 65},
+              {20, 9, 24}, {7, 2, 130}, {5, 2, 260}, {210, 2, 210}};
 
 template <class S>
 void CompareTeam(Isa isa, const Problem<S>& problem, const ForwardRun<S>& alone,

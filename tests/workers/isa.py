@@ -19,7 +19,14 @@ def check_shapes():
             (1, 3, 4, 7, 8, 9, 15, 16, 17, 33, 64, 65), (1, 2, 6, 7, 13)
         ):
             check_op(draw_problem(cell, 1, batch, 3, units), dtype)
-        for batch, steps, units in ((37, 3, 130), (1, 20, 150), (200, 2, 24)):
+        # In the last one weights of every type are larger than a second-level cache,
+        # and rows more than are brought through a panel at once.
+        for batch, steps, units in (
+            (37, 3, 130),
+            (1, 20, 150),
+            (200, 2, 24),
+            (110, 2, 340),
+        ):
             check_op(draw_problem(cell, 2, batch, steps, units, mask="random"), dtype)
 
 
