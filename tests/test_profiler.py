@@ -68,9 +68,10 @@ def test_a_layers_ops_bear_its_name(layer, profiled):
         scopes = [scope.rstrip("0123456789").rstrip("_") for scope in node.split("/")]
         if op.startswith("EcoRNN>") and parts == scopes[-1 - len(parts) : -1]:
             found[op] = found.get(op, 0) + count
-    assert found == dict.fromkeys(EXPECTED[layer], STEPS), sorted(
-        name for name in profiled if "EcoRNN" in name
-    )
+    names = sorted(name for name in profiled if "EcoRNN" in name)
+    # A GRU has several of them for its gates.
+    assert found.pop("EcoRNN>SummedProducts", 0) >= STEPS, names
+    assert found == dict.fromkeys(EXPECTED[layer], STEPS), names
 
 
 def test_a_functions_op_bears_the_name_it_is_given(tmp_path):

@@ -225,7 +225,9 @@ def first_order_graph(wide):
 def test_first_derivatives_are_the_ops_alone(wide):
     forward, types = first_order_graph(wide)
     assert types.count("EcoRNN>Lstm") == types.count("EcoRNN>LstmGrad") == 1
-    assert types.count("MatMul") == (4 if wide else 3)
+    assert types.count("EcoRNN>SummedProducts") == 1
+    # dx, and with a product of its own x W and dW.
+    assert types.count("MatMul") == (3 if wide else 1)
     assert not {t for t in types if "While" in t or "TensorList" in t or "If" in t}
     # The ops reuse these buffers, which nothing else may read: gates, and x W.
     readers = {op.type for op in forward.outputs[4].consumers()}
