@@ -24,6 +24,7 @@ from tf_ecornn.arguments import (
     with_shape,
     with_shape_at_run_time,
 )
+from tf_ecornn.products import valid_alone
 from tf_ecornn.ragged import Rows
 
 
@@ -273,7 +274,7 @@ def clear_masked(x: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
     # Neither may be stretched to fit the other.
     if not (x.shape[:2].is_fully_defined() and mask.shape == x.shape[:2]):
         mask = with_shape_at_run_time("mask", mask, lambda: tf.shape(x)[:2])
-    return tf.where(mask[..., tf.newaxis], x, tf.zeros((), x.dtype))
+    return valid_alone(x, mask)
 
 
 def _padded(x, mask, reset):

@@ -82,6 +82,11 @@ def summed_products(
     )
 
 
+def valid_alone(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """A sequence (..., M), zero where the mask (...) is false, whatever is there."""
+    return tf.where(mask[..., tf.newaxis], x, tf.zeros((), x.dtype))
+
+
 def _is_small(lefts: Sequence[tf.Tensor], right: tf.Tensor) -> bool:
     """Whether the op is faster than TensorFlow's products."""
     widths = [x.shape[2] for x in (*lefts, right)]
@@ -170,9 +175,8 @@ def _summed_products_gradient(op: tf.Operation, *grads: tf.Tensor):
         of_columns += project(left, grad)
         of_lefts.append(project_back(columns, grad))
     if masks:
-        keep = masks[0][..., tf.newaxis]
-        of_columns = tf.where(keep, of_columns, tf.zeros_like(of_columns))
-        of_lefts = [tf.where(keep, x, tf.zeros_like(x)) for x in of_lefts]
+        of_columns = valid_alone(of_columns, masks[0])
+        of_lefts = [valid_alone(x, masks[0]) for x in of_lefts]
     width = tf.shape(columns)[2] // part_count
     around = [first_part * width, (parts - first_part - part_count) * width]
     of_right = tf.pad(of_columns, [[0, 0], [0, 0], around])

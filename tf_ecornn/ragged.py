@@ -41,10 +41,6 @@ class ValidSteps:
             :, tf.newaxis
         ]
 
-    def take_rows(self, x: tf.Tensor) -> tf.Tensor:
-        """(B, ...) as (N, ...), each step with what its row has."""
-        return tf.gather(x, self.index // tf.shape(self.mask, tf.int64)[1])
-
     def put(self, x: tf.Tensor) -> tf.Tensor:
         """(N, 1, M) as (B, T, M), zero at the other steps."""
         shape = tf.shape(self.mask, tf.int64)

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_ecornn import recurrence
+from tf_ecornn.products import valid_alone
 
 try:
     # Has no public name. The loop serves where it has moved.
@@ -111,25 +112,20 @@ def _convert_products(pfor_input: Any) -> list[Any]:
     op = pfor_input.op
     names = _names(op)
     pfor_input.stack_inputs()
-    stacked = [pfor_input.stacked_input(i) for i in range(len(names))]
-    by_name = {name: [] for name in ("lefts", "right", "mask", "factors")}
-    for name, tensor in zip(names, stacked, strict=True):
-        by_name[name].append(tensor)
+    stacked = {i: pfor_input.stacked_input(i) for i in range(len(names))}
+    arguments = _arguments(op, names, stacked)
     attributes = _attributes(op)
-    (right,) = by_name["right"]
-    parts = tf.split(right, attributes["parts"], axis=-1)
+    parts = tf.split(arguments["right"], attributes["parts"], axis=-1)
     parts = parts[attributes["first_part"] :][: attributes["part_count"]]
-    for mask in by_name["mask"]:
-        keep = mask[..., tf.newaxis]
-        parts = [tf.where(keep, part, tf.zeros_like(part)) for part in parts]
-        by_name["lefts"] = [
-            tf.where(keep, left, tf.zeros_like(left)) for left in by_name["lefts"]
-        ]
+    lefts = arguments["lefts"]
+    for mask in arguments["mask"]:
+        parts = [valid_alone(part, mask) for part in parts]
+        lefts = [valid_alone(left, mask) for left in lefts]
     outputs = []
-    for i, left in enumerate(by_name["lefts"]):
+    for i, left in enumerate(lefts):
         by_part = [left] * len(parts)
-        if i == 0 and by_name["factors"]:
-            keeps = tf.unstack(by_name["factors"][0], len(parts), axis=2)
+        if i == 0 and arguments["factors"]:
+            keeps = tf.unstack(arguments["factors"][0], len(parts), axis=2)
             by_part = [left * keep[:, :, tf.newaxis] for keep in keeps]
         products = [
             _sum_of_products(left, part)

@@ -363,14 +363,14 @@ class BackwardPass {
             p, rows + first, here, sums, [&](int64_t i, int n) {
               PrefetchRows<kPhase>(p, rows + first + i, n);
             });
-        ForEachTile(here, [&](int64_t i, int n) {
+        ForEachTile(here, [&](int64_t, int64_t i, int n) {
           FinishTile<kPhase>(p, rows + first + i, n,
                              sums + i * weights_.Vectors(p));
         });
       }
       return;
     }
-    ForEachTile(count, [&](int64_t first, int n) {
+    ForEachTile(count, [&](int64_t, int64_t first, int n) {
       PrefetchRows<kPhase>(p, rows + first, n);
       if (any_product) {
         product_.template OfTile<q>(p, rows + first, n, sums);

@@ -357,8 +357,7 @@ class ForwardPass {
   void RunPanel(int64_t p, const ForwardRow<S>* rows, int64_t count) {
     constexpr int kVectors = Cell::kGateCount[kPhase];
     const int64_t u = p * kLanes;
-    int64_t t = 0;
-    ForEachTile(count, [&](int64_t first, int n) {
+    ForEachTile(count, [&](int64_t t, int64_t first, int n) {
       const ForwardRow<S>* tile = rows + first;
       for (int r = 0; r < n; ++r) {
         cell_.template PrefetchRow<kGates>(tile[r], Cell::kFirstGate[kPhase],
@@ -385,7 +384,6 @@ class ForwardPass {
         Finish<kPhase>(tile, n, sums, x, u,
                        FirstLanes{static_cast<int>(units_ - u)});
       }
-      ++t;
     });
   }
 

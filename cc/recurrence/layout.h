@@ -97,6 +97,9 @@ inline constexpr double kSerialWork = 2e5;
 
 // Weights up to this size stay in a core's second-level cache.
 inline constexpr double kResidentWeights = 640 * 1024;
+inline bool IsResident(int64_t units, int64_t depth, int64_t element_bytes) {
+  return double(units) * depth * element_bytes <= kResidentWeights;
+}
 // What a block's rows touch in a step should stay there as well, and several
 // blocks a thread even out what else the machine does. Fewer rows than this
 // make poor tiles. By `engine_speed lstm float 128,8,100,32 ... 128,64,100,32`:
@@ -124,7 +127,7 @@ inline int64_t ChooseBlocks(int64_t batch, int64_t steps, int64_t units,
           : MinOf<int64_t>(team_size, static_cast<int64_t>(work / kSerialWork));
   // With resident weights a block need not share them with many rows: take few
   // rows through the whole sequence, so that their state stays close.
-  if (double(units) * depth * element_bytes <= kResidentWeights) {
+  if (IsResident(units, depth, element_bytes)) {
     const int64_t rows = MaxOf<int64_t>(
         kSmallestBlock, static_cast<int64_t>(kBlockBytes / bytes_per_row));
     const int64_t rounds = CeilDiv(batch, rows * blocks);
@@ -147,9 +150,8 @@ inline constexpr int64_t kFewRowsOfLarge = 4;
 // for none.
 inline int ChooseSharers(int64_t batch, int64_t units, int64_t depth,
                          int64_t element_bytes, int64_t panels, int team_size) {
-  const bool resident =
-      double(units) * depth * element_bytes <= kResidentWeights;
-  const int64_t few = resident ? kFewRows : kFewRowsOfLarge;
+  const int64_t few =
+      IsResident(units, depth, element_bytes) ? kFewRows : kFewRowsOfLarge;
   if (batch >= few * team_size) return 1;
   const double most = double(batch) * units * depth / kStageWork;
   const int64_t threads = MinOf<int64_t>(team_size, panels);

@@ -273,14 +273,14 @@ struct Products {
 #undef ECORNN_ROW
 };
 
-// Calls tile(first, rows) for runs of at most kTileRows of `count` rows, as
-// even as possible.
+// Calls tile(i, first, rows) for runs, the i-th from row `first` on, of at most
+// kTileRows of `count` rows, as even as possible.
 template <class F>
 ECORNN_INLINE void ForEachTile(int64_t count, const F& tile) {
   const int64_t tiles = CeilDiv<int64_t>(count, kTileRows);
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t first = count * i / tiles;
-    tile(first, static_cast<int>(count * (i + 1) / tiles - first));
+    tile(i, first, static_cast<int>(count * (i + 1) / tiles - first));
   }
 }
 

@@ -56,8 +56,7 @@ class StateProduct {
     for (int g = 0; g < Cell::kGateCount[kPhase]; ++g) {
       const int gate = Cell::kFirstGate[kPhase] + g;
       const bool last = g + 1 == Cell::kGateCount[kPhase];
-      int64_t tile = 0;
-      ForEachTile(count, [&](int64_t first, int n) {
+      ForEachTile(count, [&](int64_t tile, int64_t first, int n) {
         if (last) prefetch(first, n);
         const P* operands[kTileRows];
         SetOperands<kPhase>(g, rows + first, n, operands);
@@ -73,7 +72,6 @@ class StateProduct {
         }
         V* to = sums + first * vectors;
         for (int i = 0; i < n * vectors; ++i) to[i] += part[i];
-        ++tile;
       });
     }
   }

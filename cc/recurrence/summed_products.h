@@ -25,6 +25,7 @@ template <class S>
 class SummedProducts {
  public:
   using Args = SummedProductsArgs<S>;
+  using Left = typename Args::Left;
   using C = ComputeType<S>;
   using P = ProductType<S>;
 
@@ -183,15 +184,13 @@ class SummedProducts {
       const bool to_next = p + 1 == part.last_panel;
       const int vectors =
           static_cast<int>(CeilDiv<int64_t>(PanelColumns(p), kLanes));
-      int tile = 0;
-      ForEachTile(part.columns(), [&](int64_t first, int n) {
+      ForEachTile(part.columns(), [&](int64_t tile, int64_t first, int n) {
         const AheadOfRows ahead =
-            to_next ? NextWindow(part.first_panel, tile, next_rows)
-                    : NextPanel(p + 1, tile, rows);
+            to_next ? Next(part.first_panel, args_.left_count, tile, next_rows)
+                    : Next(p + 1, 0, tile, rows);
         Products<S>::kOfColumns[n - 1][vectors - 1](
             part.left + first * kGroup, part.columns(), depth, part.right,
             Sums(part.sums, part.first_left + first, p), SumsWidth(), ahead);
-        ++tile;
       });
     }
   }
@@ -202,17 +201,15 @@ class SummedProducts {
     }
   }
 
-  // What is packed next: one line of its rows with each tile, as long as there
-  // are any. The processor foresees nothing of rows so far apart.
-  AheadOfRows NextPanel(int64_t p, int64_t line, const int64_t* rows) const {
-    return Line(args_.right + args_.first + PanelBegin(p), args_.width,
-                PanelColumns(p), &line, rows);
-  }
-  AheadOfRows NextWindow(int64_t p, int64_t line, const int64_t* rows) const {
+  // What is packed next, panel p and so many left-hand sides: one line of its
+  // rows with each tile, as long as there are any. The processor foresees
+  // nothing of rows so far apart.
+  AheadOfRows Next(int64_t p, int left_count, int64_t line,
+                   const int64_t* rows) const {
     AheadOfRows ahead = Line(args_.right + args_.first + PanelBegin(p),
                              args_.width, PanelColumns(p), &line, rows);
-    for (int i = 0; i < args_.left_count && line >= 0; ++i) {
-      const typename Args::Left& left = args_.lefts[i];
+    for (int l = 0; l < left_count && line >= 0; ++l) {
+      const Left& left = args_.lefts[l];
       ahead = Line(left.sequence, left.width, left.width, &line, rows);
     }
     return ahead;
@@ -245,10 +242,7 @@ class SummedProducts {
     P* to = part.right;
     for (int64_t i = window.begin; i < window.end; i += kGroup) {
       const S* rows[kGroup];
-      for (int j = 0; j < kGroup; ++j) {
-        rows[j] =
-            i + j < window.end ? from + Step(i + j) * args_.width : nullptr;
-      }
+      SetRows(from, args_.width, i, window.end, rows);
       to = PackGroups(rows, columns, to);
     }
   }
@@ -258,36 +252,52 @@ class SummedProducts {
   void PackLeft(const Part& part, Window window, int64_t g) const {
     for (int64_t i = window.begin; i < window.end; i += kGroup) {
       P* to = part.left + (i - window.begin) * part.columns();
-      int64_t offset = 0;  // of a left-hand side among all
-      for (int l = 0; l < args_.left_count; ++l) {
-        const typename Args::Left& left = args_.lefts[l];
-        const int64_t first = MaxOf<int64_t>(part.first_left - offset, 0);
-        const int64_t last = MinOf(part.last_left - offset, left.width);
-        offset += left.width;
-        if (first >= last) continue;
-        const int64_t count = last - first;
-        const int there =
-            static_cast<int>(MinOf<int64_t>(kGroup, window.end - i));
-        const S* rows[kGroup] = {};
-        for (int j = 0; j < there; ++j) {
-          rows[j] = left.sequence + Step(i + j) * left.width + first;
-        }
-        if (l > 0 || args_.factors == nullptr) {
-          PackExactly(rows, count, to);
-        } else {
-          const P* scaled[kGroup] = {};
-          for (int j = 0; j < there; ++j) {
-            const int64_t row = Step(i + j) / args_.steps;
-            P* product = part.row + j * count;
-            Scale(rows[j],
-                  args_.factors + (row * parts_ + g) * left.width + first,
-                  count, product);
-            scaled[j] = product;
-          }
-          PackExactly(scaled, count, to);
-        }
-        to += count * kGroup;
-      }
+      ForEachLeft(
+          part.first_left, part.last_left,
+          [&](int l, int64_t first, int64_t last) {
+            const Left& left = args_.lefts[l];
+            const int64_t count = last - first;
+            const S* rows[kGroup];
+            SetRows(left.sequence + first, left.width, i, window.end, rows);
+            if (l > 0 || args_.factors == nullptr) {
+              PackExactly(rows, count, to);
+            } else {
+              const P* scaled[kGroup] = {};
+              for (int j = 0; j < kGroup && rows[j] != nullptr; ++j) {
+                const int64_t row = Step(i + j) / args_.steps;
+                P* product = part.row + j * count;
+                Scale(rows[j],
+                      args_.factors + (row * parts_ + g) * left.width + first,
+                      count, product);
+                scaled[j] = product;
+              }
+              PackExactly(scaled, count, to);
+            }
+            to += count * kGroup;
+          });
+    }
+  }
+
+  // Calls use(l, first, last) for the columns [first, last) of left-hand side l
+  // that are among [begin, end) of all, side by side.
+  template <class Use>
+  void ForEachLeft(int64_t begin, int64_t end, const Use& use) const {
+    for (int l = 0; l < args_.left_count; ++l) {
+      const int64_t width = args_.lefts[l].width;
+      const int64_t first = MaxOf<int64_t>(begin, 0);
+      const int64_t last = MinOf(end, width);
+      if (first < last) use(l, first, last);
+      begin -= width;
+      end -= width;
+    }
+  }
+
+  // A group of valid steps from i on, in a sequence with such a stride; null
+  // from `end` on.
+  void SetRows(const S* from, int64_t stride, int64_t i, int64_t end,
+               const S** rows) const {
+    for (int j = 0; j < kGroup; ++j) {
+      rows[j] = i + j < end ? from + Step(i + j) * stride : nullptr;
     }
   }
 
@@ -333,23 +343,19 @@ class SummedProducts {
   void Write(int run) {
     const int64_t begin = left_width_ * run / write_runs_;
     const int64_t end = left_width_ * (run + 1) / write_runs_;
-    int64_t offset = 0;  // of a left-hand side among all
-    for (int l = 0; l < args_.left_count; ++l) {
-      const typename Args::Left& left = args_.lefts[l];
-      for (int64_t m = MaxOf(begin, offset);
-           m < MinOf(end, offset + left.width); ++m) {
-        C* sums = sums_ + m * SumsWidth();
+    C* sums = sums_ + begin * SumsWidth();
+    ForEachLeft(begin, end, [&](int l, int64_t first, int64_t last) {
+      for (int64_t m = first; m < last; ++m, sums += SumsWidth()) {
         for (int64_t c = 1; c < chunks_; ++c) {
           const C* more = sums + c * left_width_ * SumsWidth();
           for (int64_t i = 0; i < SumsWidth(); ++i) sums[i] += more[i];
         }
-        S* to = left.product + (m - offset) * args_.count;
+        S* to = args_.lefts[l].product + m * args_.count;
         for (int64_t p = 0; p < panels_; ++p) {
           CopyRow(to + PanelBegin(p), sums + p * kPanelWidth, PanelColumns(p));
         }
       }
-      offset += left.width;
-    }
+    });
   }
 
   const Args& args_;

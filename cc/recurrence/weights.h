@@ -8,12 +8,6 @@
 namespace ecornn {
 namespace ECORNN_TARGET {
 
-// Whether so many weights come from beyond the second-level cache in each step.
-template <class P>
-constexpr bool IsLarge(int64_t count) {
-  return double(count) * sizeof(P) > kResidentWeights;
-}
-
 // What a tile of a panel of `size` weights fetches of the next panel: a line
 // with each of its `groups`, so that the first few tiles fetch all.
 template <class P>
@@ -46,7 +40,7 @@ class ForwardWeights {
         rows_(weights == nullptr ? 0 : depth),
         units_(units),
         in_place_(Products<S>::kHasInPlace && in_place),
-        is_large_(IsLarge<P>(rows_ * Cell::kGates * units)) {}
+        is_large_(!IsResident(units, rows_ * Cell::kGates, sizeof(P))) {}
 
   // Operands' length.
   int64_t depth() const { return WholeGroups<P>(rows_); }
@@ -150,8 +144,9 @@ class BackwardWeights {
   BackwardWeights(const S* recurrent_kernel, int64_t units)
       : kernel_(recurrent_kernel),
         units_(units),
-        is_large_(IsLarge<P>(Cell::kGates * units * units)) {}
+        is_large_(!IsResident(units, units * Cell::kGates, sizeof(P))) {}
 
+  // Whether they come from beyond the second-level cache in each step.
   bool is_large() const { return is_large_; }
 
   // Operands' length for one gate.

@@ -6,9 +6,9 @@
 // CELL is lstm, gru or gru_reset_before, DTYPE float, double, half or bfloat16.
 // With F the input's product is inside the passes. The third time is that of
 // the summed products: the gradients of the recurrent kernel and, with F, of
-// the kernel. TF_ECORNN_ISA chooses the
-// instruction set. Every call has other sequence arrays than the one before, as
-// in a training step, so they come from memory. Times are the thread's own.
+// the kernel. TF_ECORNN_ISA chooses the instruction set. Every call has other
+// sequence arrays than the one before, as in a training step, so they come from
+// memory. Times are the thread's own.
 #include <time.h>
 
 #if defined(__x86_64__)

@@ -13,7 +13,8 @@ inline constexpr char kGruGradOp[] = "EcoRNN>GruGrad";
 inline constexpr char kSummedProductsOp[] = "EcoRNN>SummedProducts";
 
 // Attributes of the call. The names of operands and results, separated by
-// blanks, tell which tensors of the op's list arguments are there.
+// blanks, tell which tensors of the op's list arguments are there: a list's
+// name once for each.
 inline constexpr char kInputsAttribute[] = "inputs";    // string
 inline constexpr char kOutputsAttribute[] = "outputs";  // string
 inline constexpr char kBatchAttribute[] = "batch";      // i64, as the next ones
@@ -28,8 +29,6 @@ inline constexpr char kZeroOutputAttribute[] = "zero_output_for_mask";  // bool
 
 // Those of summed products, beside those of names, batch and steps: sizes as in
 // SummedProductsArgs.
-inline constexpr char kLeft[] = "left";  // names, a number added
-inline constexpr char kProduct[] = "product";
 inline constexpr char kWidthAttribute[] = "width";  // i64, as the next ones
 inline constexpr char kFirstAttribute[] = "first";
 inline constexpr char kCountAttribute[] = "count";

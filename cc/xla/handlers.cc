@@ -87,18 +87,18 @@ class Buffers {
     return ffi::Error::Success();
   }
 
-  const ffi::AnyBuffer* Find(std::string_view name) const {
+  // The index-th of a list, null if the call has no such argument.
+  const ffi::AnyBuffer* Find(std::string_view name, int index = 0) const {
     for (const auto& [known, buffer] : named_) {
-      if (known == name) return &buffer;
+      if (known == name && index-- == 0) return &buffer;
     }
     return nullptr;
   }
 
-  // Null if the call has no such argument. An empty one has some address: it is
-  // there all the same.
+  // The same. An empty one has some address: it is there all the same.
   template <class S>
-  void Get(std::string_view name, S** data) const {
-    const ffi::AnyBuffer* buffer = Find(name);
+  void Get(std::string_view name, S** data, int index = 0) const {
+    const ffi::AnyBuffer* buffer = Find(name, index);
     if (buffer == nullptr) {
       *data = nullptr;
       return;
@@ -171,25 +171,6 @@ BackwardArgs<S> BackwardArguments(const Sequence& sequence,
   buffers.Get("grad_initial_c", &args.grad_initial_c);
   buffers.Get("grad_bias", &args.grad_bias);
   buffers.Get("grad_recurrent_bias", &args.grad_recurrent_bias);
-  return args;
-}
-
-template <class S>
-SummedProductsArgs<S> ProductsArguments(const SummedProductsArgs<S>& sizes,
-                                        const Buffers& buffers) {
-  SummedProductsArgs<S> args = sizes;
-  for (int i = 0; i < args.kMostLefts; ++i) {
-    const std::string left = kLeft + std::to_string(i);
-    const ffi::AnyBuffer* buffer = buffers.Find(left);
-    if (buffer == nullptr) break;
-    args.left_count = i + 1;
-    args.lefts[i].width = buffer->dimensions()[1];
-    buffers.Get(left, &args.lefts[i].sequence);
-    buffers.Get(kProduct + std::to_string(i), &args.lefts[i].product);
-  }
-  buffers.Get("right", &args.right);
-  buffers.Get("mask0", &args.mask);
-  buffers.Get("factors0", &args.factors);
   return args;
 }
 
@@ -288,17 +269,33 @@ ffi::Error Execute(ffi::ThreadPool pool, ffi::RemainingArgs operands,
   });
 }
 
+template <class S>
+SummedProductsArgs<S> ProductsArguments(Attributes& attributes,
+                                        const Buffers& buffers) {
+  SummedProductsArgs<S> args = {};
+  args.batch = attributes.Get<int64_t>(kBatchAttribute);
+  args.steps = attributes.Get<int64_t>(kStepsAttribute);
+  args.width = attributes.Get<int64_t>(kWidthAttribute);
+  args.first = attributes.Get<int64_t>(kFirstAttribute);
+  args.count = attributes.Get<int64_t>(kCountAttribute);
+  args.parts = attributes.Get<int64_t>(kPartsAttribute);
+  while (const ffi::AnyBuffer* left = buffers.Find("lefts", args.left_count)) {
+    const int i = args.left_count++;
+    args.lefts[i].width = left->dimensions()[1];
+    buffers.Get("lefts", &args.lefts[i].sequence, i);
+    buffers.Get("products", &args.lefts[i].product, i);
+  }
+  buffers.Get("right", &args.right);
+  buffers.Get("mask", &args.mask);
+  buffers.Get("factors", &args.factors);
+  return args;
+}
+
 ffi::Error ExecuteSummedProducts(ffi::ThreadPool pool,
                                  ffi::RemainingArgs operands,
                                  ffi::RemainingRets results,
                                  ffi::Dictionary dictionary) {
   Attributes attributes(dictionary);
-  const auto batch = attributes.Get<int64_t>(kBatchAttribute);
-  const auto steps = attributes.Get<int64_t>(kStepsAttribute);
-  const auto width = attributes.Get<int64_t>(kWidthAttribute);
-  const auto first = attributes.Get<int64_t>(kFirstAttribute);
-  const auto count = attributes.Get<int64_t>(kCountAttribute);
-  const auto parts = attributes.Get<int64_t>(kPartsAttribute);
   Buffers buffers;
   const ffi::Error error = ReadBuffers(attributes, operands, results, &buffers);
   if (error.failure()) return error;
@@ -306,14 +303,8 @@ ffi::Error ExecuteSummedProducts(ffi::ThreadPool pool,
   ProgramTeam team(pool);
   return WithType(*buffers.Find("right"), [&](auto type) {
     using S = decltype(type);
-    SummedProductsArgs<S> sizes = {};
-    sizes.batch = batch;
-    sizes.steps = steps;
-    sizes.width = width;
-    sizes.first = first;
-    sizes.count = count;
-    sizes.parts = parts;
-    const auto args = ProductsArguments<S>(sizes, buffers);
+    const auto args = ProductsArguments<S>(attributes, buffers);
+    if (attributes.error().failure()) return attributes.error();
     const Engine<S>& engine = EngineFor<S>(ActiveIsa());
     const Scratch scratch(engine.summed_products_scratch(args, team.size()));
     if (scratch.failed()) return scratch.Error();

@@ -50,72 +50,20 @@ xla::Shape Flat(xla::PrimitiveType type, const TensorShape& shape) {
   return xla::ShapeUtil::MakeShapeWithDescendingLayout(type, sizes);
 }
 
-absl::Status CheckStatic(XlaOpKernelContext* context, const std::string& op,
-                         const std::string& name, int i) {
-  TF_ASSIGN_OR_RETURN(const xla::Shape shape, context->InputXlaShape(i));
-  if (shape.is_static()) return absl::OkStatus();
-  return InvalidArgument(name,
-                         " has a size that is computed in the same "
-                         "jit-compiled function, which ",
-                         op, " does not take there: ", shape.ToString());
-}
-
-// Makes the op's outputs the results, of these shapes, of a custom call on its
-// inputs, whose names `names` gives.
-absl::Status Call(XlaOpKernelContext* context, const std::string& op,
-                  const std::vector<std::string>& names,
-                  const std::vector<TensorShape>& shapes,
-                  const std::string& attributes,
-                  const std::vector<Alias>& aliases) {
-  std::vector<xla::XlaOp> operands;
-  std::vector<xla::Shape> operand_shapes;
-  for (int i = 0; i < context->num_inputs(); ++i) {
-    TF_RETURN_IF_ERROR(CheckStatic(context, op, names[i], i));
-    const TensorShape shape = context->op_kernel_context()->input(i).shape();
-    operand_shapes.push_back(Flat(context->input_xla_type(i), shape));
-    operands.push_back(
-        xla::Reshape(context->Input(i), operand_shapes.back().dimensions()));
-  }
-  std::vector<xla::Shape> results;
-  for (int i = 0; i < context->num_outputs(); ++i) {
-    results.push_back(Flat(context->output_xla_type(i), shapes[i]));
-  }
-  const xla::XlaOp call = xla::CustomCallWithLayout(
-      context->builder(), op, operands, xla::ShapeUtil::MakeTupleShape(results),
-      operand_shapes, attributes, /*has_side_effect=*/false, aliases,
-      /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
-      xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
-  for (int i = 0; i < context->num_outputs(); ++i) {
-    context->SetOutput(
-        i, xla::Reshape(xla::GetTupleElement(call, i), shapes[i].dim_sizes()));
-  }
-  return absl::OkStatus();
-}
-
 // Values in an MLIR dictionary.
 template <class N>
 std::string Number(N value) {
   return absl::StrCat(static_cast<int64_t>(value), " : i64");
 }
+std::string Flag(bool value) { return value ? "true" : "false"; }
 std::string Quoted(const std::vector<std::string>& names) {
   return absl::StrCat("\"", absl::StrJoin(names, " "), "\"");
 }
 
-class CustomCallOp : public XlaOpKernel {
+// An op that becomes a custom call on its inputs.
+class CallOp : public XlaOpKernel {
  public:
-  explicit CustomCallOp(OpKernelConstruction* context)
-      : XlaOpKernel(context),
-        is_lstm_(type_string() == kLstmOp || type_string() == kLstmGradOp),
-        is_forward_(type_string() == kLstmOp || type_string() == kGruOp) {
-    OP_REQUIRES_OK(context, ReadAttributes(context, is_lstm_, &sequence_));
-    if (!is_forward_ && !is_lstm_) {
-      bool present;
-      OP_REQUIRES_OK(context,
-                     ReadOptional(context, "num_recurrent_biases", &present));
-      OP_REQUIRES(
-          context, !present || sequence_.cell != CellKind::kGru,
-          InvalidArgument("recurrent biases go with reset_after alone"));
-    }
+  explicit CallOp(OpKernelConstruction* context) : XlaOpKernel(context) {
     OP_REQUIRES_OK(context, tensorflow::OpRegistry::Global()->LookUp(
                                 type_string(), &registered_));
     tensorflow::NameRangeMap inputs;
@@ -126,20 +74,44 @@ class CustomCallOp : public XlaOpKernel {
     outputs_ = Names(outputs, context->num_outputs());
   }
 
-  void Compile(XlaOpKernelContext* context) override {
-    Sequence sequence = sequence_;
-    OP_REQUIRES_OK(
-        context, is_forward_
-                     ? CheckForward(context->op_kernel_context(), &sequence)
-                     : CheckBackward(context->op_kernel_context(), &sequence));
+ protected:
+  // Makes the op's outputs the results of the call, which has these attributes
+  // beside the names.
+  absl::Status Call(XlaOpKernelContext* context, const std::string& attributes,
+                    const std::vector<Alias>& aliases) const {
     std::vector<TensorShape> shapes;
-    OP_REQUIRES_OK(context, OutputShapes(context, &shapes));
-
-    const int64_t features =
-        is_forward_ ? context->op_kernel_context()->input(0).dim_size(2) : 0;
-    OP_REQUIRES_OK(context, Call(context, type_string(), inputs_, shapes,
-                                 Attributes(sequence, features), Aliases()));
+    TF_RETURN_IF_ERROR(OutputShapes(context, &shapes));
+    std::vector<xla::XlaOp> operands;
+    std::vector<xla::Shape> operand_shapes;
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      TF_RETURN_IF_ERROR(CheckStatic(context, i));
+      const TensorShape shape = context->op_kernel_context()->input(i).shape();
+      operand_shapes.push_back(Flat(context->input_xla_type(i), shape));
+      operands.push_back(
+          xla::Reshape(context->Input(i), operand_shapes.back().dimensions()));
+    }
+    std::vector<xla::Shape> results;
+    for (int i = 0; i < context->num_outputs(); ++i) {
+      results.push_back(Flat(context->output_xla_type(i), shapes[i]));
+    }
+    const xla::XlaOp call = xla::CustomCallWithLayout(
+        context->builder(), type_string(), operands,
+        xla::ShapeUtil::MakeTupleShape(results), operand_shapes,
+        absl::StrCat("{", kInputsAttribute, " = ", Quoted(inputs_), ", ",
+                     kOutputsAttribute, " = ", Quoted(outputs_), ", ",
+                     attributes, "}"),
+        /*has_side_effect=*/false, aliases,
+        /*literal=*/nullptr, xla::CustomCallSchedule::SCHEDULE_NONE,
+        xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
+    for (int i = 0; i < context->num_outputs(); ++i) {
+      context->SetOutput(i, xla::Reshape(xla::GetTupleElement(call, i),
+                                         shapes[i].dim_sizes()));
+    }
+    return absl::OkStatus();
   }
+
+  const std::vector<std::string>& inputs() const { return inputs_; }
+  const std::vector<std::string>& outputs() const { return outputs_; }
 
  private:
   // What the op's own shape function gives.
@@ -162,95 +134,112 @@ class CustomCallOp : public XlaOpKernel {
     return absl::OkStatus();
   }
 
-  // The gates, or their gradient, take the memory of the first input: that of
-  // the inputs' product, or of the gates.
-  std::vector<Alias> Aliases() const {
-    if (absl::c_linear_search(inputs_, "kernel")) return {};
-    const auto gates =
-        absl::c_find(outputs_, is_forward_ ? "gates" : "grad_gates");
-    if (gates == outputs_.end()) return {};
-    return {{{gates - outputs_.begin()}, {0, {}}}};
+  absl::Status CheckStatic(XlaOpKernelContext* context, int i) const {
+    TF_ASSIGN_OR_RETURN(const xla::Shape shape, context->InputXlaShape(i));
+    if (shape.is_static()) return absl::OkStatus();
+    return InvalidArgument(
+        inputs_[i], " has a size that is computed in the same jit-compiled ",
+        "function, which ", type_string(),
+        " does not take there: ", shape.ToString());
   }
 
-  // An MLIR dictionary.
-  std::string Attributes(const Sequence& s, int64_t features) const {
-    const auto flag = [](bool value) { return value ? "true" : "false"; };
-    return absl::StrCat(
-        "{", kInputsAttribute, " = ", Quoted(inputs_), ", ", kOutputsAttribute,
-        " = ", Quoted(outputs_), ", ", kCellAttribute, " = ", Number(s.cell),
-        ", ", kBatchAttribute, " = ", Number(s.batch), ", ", kStepsAttribute,
-        " = ", Number(s.steps), ", ", kUnitsAttribute, " = ", Number(s.units),
-        ", ", kFeaturesAttribute, " = ", Number(features), ", ",
-        kActivationAttribute, " = ", Number(s.activation), ", ",
-        kRecurrentActivationAttribute, " = ", Number(s.recurrent_activation),
-        ", ", kReverseAttribute, " = ", flag(s.reverse), ", ",
-        kZeroOutputAttribute, " = ", flag(s.zero_output_for_mask), "}");
-  }
-
-  const bool is_lstm_;
-  const bool is_forward_;
-  Sequence sequence_;  // without sizes
   const tensorflow::OpRegistrationData* registered_ = nullptr;
   std::vector<std::string> inputs_;
   std::vector<std::string> outputs_;
 };
 
-class SummedProductsCallOp : public XlaOpKernel {
+class RecurrentCallOp : public CallOp {
+ public:
+  explicit RecurrentCallOp(OpKernelConstruction* context)
+      : CallOp(context),
+        is_lstm_(type_string() == kLstmOp || type_string() == kLstmGradOp),
+        is_forward_(type_string() == kLstmOp || type_string() == kGruOp) {
+    OP_REQUIRES_OK(context, ReadAttributes(context, is_lstm_, &sequence_));
+    if (!is_forward_ && !is_lstm_) {
+      bool present;
+      OP_REQUIRES_OK(context,
+                     ReadOptional(context, "num_recurrent_biases", &present));
+      OP_REQUIRES(
+          context, !present || sequence_.cell != CellKind::kGru,
+          InvalidArgument("recurrent biases go with reset_after alone"));
+    }
+  }
+
+  void Compile(XlaOpKernelContext* context) override {
+    Sequence sequence = sequence_;
+    OP_REQUIRES_OK(
+        context, is_forward_
+                     ? CheckForward(context->op_kernel_context(), &sequence)
+                     : CheckBackward(context->op_kernel_context(), &sequence));
+    const int64_t features =
+        is_forward_ ? context->op_kernel_context()->input(0).dim_size(2) : 0;
+    OP_REQUIRES_OK(context,
+                   Call(context, Attributes(sequence, features), Aliases()));
+  }
+
+ private:
+  // The gates, or their gradient, take the memory of the first input: that of
+  // the inputs' product, or of the gates.
+  std::vector<Alias> Aliases() const {
+    if (absl::c_linear_search(inputs(), "kernel")) return {};
+    const auto gates =
+        absl::c_find(outputs(), is_forward_ ? "gates" : "grad_gates");
+    if (gates == outputs().end()) return {};
+    return {{{gates - outputs().begin()}, {0, {}}}};
+  }
+
+  static std::string Attributes(const Sequence& s, int64_t features) {
+    return absl::StrCat(
+        kCellAttribute, " = ", Number(s.cell), ", ", kBatchAttribute, " = ",
+        Number(s.batch), ", ", kStepsAttribute, " = ", Number(s.steps), ", ",
+        kUnitsAttribute, " = ", Number(s.units), ", ", kFeaturesAttribute,
+        " = ", Number(features), ", ", kActivationAttribute, " = ",
+        Number(s.activation), ", ", kRecurrentActivationAttribute, " = ",
+        Number(s.recurrent_activation), ", ", kReverseAttribute, " = ",
+        Flag(s.reverse), ", ", kZeroOutputAttribute, " = ",
+        Flag(s.zero_output_for_mask));
+  }
+
+  const bool is_lstm_;
+  const bool is_forward_;
+  Sequence sequence_;  // without sizes
+};
+
+class SummedProductsCallOp : public CallOp {
  public:
   explicit SummedProductsCallOp(OpKernelConstruction* context)
-      : XlaOpKernel(context) {
+      : CallOp(context) {
     OP_REQUIRES_OK(context, ReadAttributes(context, &sizes_));
-    // Unlike the op's, names of one tensor each.
-    const auto name = [&](const char* list, const char* count) {
-      int length = 0;
-      OP_REQUIRES_OK(context, context->GetAttr(count, &length));
-      for (int i = 0; i < length; ++i) inputs_.push_back(absl::StrCat(list, i));
-    };
-    name(kLeft, "num_lefts");
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      outputs_.push_back(absl::StrCat(kProduct, i));
-    }
-    inputs_.push_back("right");
-    name("mask", "num_masks");
-    name("factors", "num_factors");
   }
 
   void Compile(XlaOpKernelContext* context) override {
     SummedProductsSizes sizes = sizes_;
     OP_REQUIRES_OK(context,
                    CheckSummedProducts(context->op_kernel_context(), &sizes));
-    std::vector<TensorShape> shapes;
-    for (size_t i = 0; i < outputs_.size(); ++i) {
-      const auto& left = context->op_kernel_context()->input(i);
-      shapes.push_back(TensorShape({left.dim_size(2), sizes.count()}));
-    }
-    const std::string attributes = absl::StrCat(
-        "{", kInputsAttribute, " = ", Quoted(inputs_), ", ", kOutputsAttribute,
-        " = ", Quoted(outputs_), ", ", kBatchAttribute, " = ",
-        Number(sizes.batch), ", ", kStepsAttribute, " = ", Number(sizes.steps),
-        ", ", kWidthAttribute, " = ", Number(sizes.width), ", ",
-        kFirstAttribute, " = ", Number(sizes.first()), ", ", kCountAttribute,
-        " = ", Number(sizes.count()), ", ", kPartsAttribute, " = ",
-        Number(sizes.part_count), "}");
-    OP_REQUIRES_OK(context, Call(context, type_string(), inputs_, shapes,
-                                 attributes, /*aliases=*/{}));
+    OP_REQUIRES_OK(context, Call(context, Attributes(sizes), /*aliases=*/{}));
   }
 
  private:
+  static std::string Attributes(const SummedProductsSizes& s) {
+    return absl::StrCat(
+        kBatchAttribute, " = ", Number(s.batch), ", ", kStepsAttribute, " = ",
+        Number(s.steps), ", ", kWidthAttribute, " = ", Number(s.width), ", ",
+        kFirstAttribute, " = ", Number(s.first()), ", ", kCountAttribute, " = ",
+        Number(s.count()), ", ", kPartsAttribute, " = ", Number(s.part_count));
+  }
+
   SummedProductsSizes sizes_;  // those of the attributes
-  std::vector<std::string> inputs_;
-  std::vector<std::string> outputs_;
 };
 
 // A device's compiler takes these kernels where handlers.cc registers handlers
 // for its platform. Not REGISTER_XLA_OP: that table is read once, at the first
 // op a process runs, and a library loaded later would not be seen.
-#define REGISTER_XLA_KERNELS(device)                                       \
-  REGISTER_KERNEL_BUILDER(Name(kLstmOp).Device(device), CustomCallOp);     \
-  REGISTER_KERNEL_BUILDER(Name(kLstmGradOp).Device(device), CustomCallOp); \
-  REGISTER_KERNEL_BUILDER(Name(kGruOp).Device(device), CustomCallOp);      \
-  REGISTER_KERNEL_BUILDER(Name(kGruGradOp).Device(device), CustomCallOp);  \
-  REGISTER_KERNEL_BUILDER(Name(kSummedProductsOp).Device(device),          \
+#define REGISTER_XLA_KERNELS(device)                                          \
+  REGISTER_KERNEL_BUILDER(Name(kLstmOp).Device(device), RecurrentCallOp);     \
+  REGISTER_KERNEL_BUILDER(Name(kLstmGradOp).Device(device), RecurrentCallOp); \
+  REGISTER_KERNEL_BUILDER(Name(kGruOp).Device(device), RecurrentCallOp);      \
+  REGISTER_KERNEL_BUILDER(Name(kGruGradOp).Device(device), RecurrentCallOp);  \
+  REGISTER_KERNEL_BUILDER(Name(kSummedProductsOp).Device(device),             \
                           SummedProductsCallOp)
 
 REGISTER_XLA_KERNELS("XLA_CPU_JIT");
