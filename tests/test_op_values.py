@@ -64,6 +64,16 @@ def test_larger_than_a_tile(cell, batch, steps, units, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("units", "steps", "mask"),
+    [(64, 100, "none"), (64, 100, "right"), (24, 260, "random")],
+)
+def test_more_than_caches_keep(cell, units, steps, mask, dtype):
+    """At least 32 MB are saved, in rows that are whole cache lines or not."""
+    check_op(draw_problem(cell, 6, 260, steps, units, mask=mask), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", MASK_KINDS)
 @pytest.mark.parametrize("reset", (False, True))
 def test_options_in_combination(cell, mask, reset, dtype):

@@ -13,6 +13,7 @@
 #include "cell/rows.h"
 #include "engine.h"
 #include "layout.h"
+#include "masked_run.h"
 #include "product.h"
 #include "stages.h"
 #include "state_product.h"
@@ -227,7 +228,7 @@ class BackwardPass {
       const int64_t end = split_.FirstRowOfGroup(group + 1);
       for (int64_t row = split_.FirstRowOfGroup(group); row < end; ++row) {
         if (Masked(row, t)) {
-          SkipStep(row, step, row * steps_ + t);
+          SkipStep(row, step);
         } else {
           any_product |= row_states_[row].has_product;
           active[count++] = StepRow(row, group, step, row * steps_ + t);
@@ -293,6 +294,9 @@ class BackwardPass {
     } else {
       PrefetchLines(r.previous_h + ahead * units_, units_);
     }
+    if (Cell::kSplitCandidate) {
+      PrefetchLines(r.candidate + ahead * units_, units_);
+    }
   }
 
   // What leads to the gradient of a row's current state.
@@ -309,11 +313,8 @@ class BackwardPass {
 
   // A masked step: the gradient of a repeated output waits for the step that
   // put it out; the state's gradients pass by.
-  void SkipStep(int64_t row, int64_t step, int64_t at) {
-    ZeroRow(args_.grad_gates + at * width_, width_);
-    if (Cell::kSplitCandidate) {
-      ZeroRow(args_.grad_candidate + at * units_, units_);
-    }
+  void SkipStep(int64_t row, int64_t step) {
+    ClearRun(row, Time(step));
     if (args_.grad_outputs == nullptr || args_.sequence.zero_output_for_mask) {
       return;
     }
@@ -323,6 +324,19 @@ class BackwardPass {
     if (!state.has_pending) ZeroRow(pending, units_);
     state.has_pending = true;
     for (int64_t u = 0; u < units_; ++u) pending[u] += Widen(grad[u]);
+  }
+
+  // At the first of several masked steps: zeros for all of them. What the
+  // forward pass saved of them is zero.
+  void ClearRun(int64_t row, int64_t t) const {
+    const MaskedRun run =
+        EnteredRun(args_.mask, steps_, row, t, args_.sequence.reverse ? 1 : -1);
+    if (args_.grad_gates != args_.gates) {
+      ZeroRow(args_.grad_gates + run.first * width_, run.count * width_);
+    }
+    if (Cell::kSplitCandidate) {
+      ZeroRow(args_.grad_candidate + run.first * units_, run.count * units_);
+    }
   }
 
   // The state was set to zero before this step: nothing reaches further back.
@@ -363,14 +377,14 @@ class BackwardPass {
             p, rows + first, here, sums, [&](int64_t i, int n) {
               PrefetchRows<kPhase>(p, rows + first + i, n);
             });
-        ForEachTile(here, [&](int64_t, int64_t i, int n) {
+        ForEachTile(here, [&](Turn, int64_t i, int n) {
           FinishTile<kPhase>(p, rows + first + i, n,
                              sums + i * weights_.Vectors(p));
         });
       }
       return;
     }
-    ForEachTile(count, [&](int64_t, int64_t first, int n) {
+    ForEachTile(count, [&](Turn, int64_t first, int n) {
       PrefetchRows<kPhase>(p, rows + first, n);
       if (any_product) {
         product_.template OfTile<q>(p, rows + first, n, sums);

@@ -14,6 +14,7 @@
 #include "cell/rows.h"
 #include "engine.h"
 #include "layout.h"
+#include "masked_run.h"
 #include "product.h"
 #include "stages.h"
 #include "weights.h"
@@ -60,6 +61,7 @@ class ForwardPass {
     cell_.functions = functions;
     cell_.units = units_;
     cell_.operand_stride = operand_stride_;
+    cell_.streams = Cell::kCanStream && sharers_ == 1 && Streams();
   }
 
   size_t scratch_bytes() {
@@ -115,6 +117,20 @@ class ForwardPass {
         arena.template Take<Stages::Chunk>(sharers_ > 1 ? chunks_ : 0);
     cell_.bias = bias_;
     cell_.recurrent_bias = recurrent_bias_;
+  }
+
+  // Whether what is saved should go past the caches.
+  bool Streams() const {
+    const int64_t saved =
+        kGates + 1 + Cell::kHasCellState + Cell::kSavesCandidate;
+    const double bytes = double(batch_) * steps_ * units_ * saved * sizeof(S);
+    const auto is_aligned = [](const void* array) {
+      return reinterpret_cast<uintptr_t>(array) % 64 == 0;
+    };
+    return args_.gates != nullptr && args_.gates != args_.gates_x &&
+           bytes > kStreamedBytes && units_ % kLanes == 0 &&
+           is_aligned(args_.gates) && is_aligned(args_.previous_h) &&
+           is_aligned(args_.previous_c) && is_aligned(args_.candidate);
   }
 
   // Packing costs as much as some products.
@@ -195,6 +211,7 @@ class ForwardPass {
       }
     }
     FinishRows(begin, end);
+    if (cell_.streams) FinishStreaming();
   }
 
   // One of the threads that share all rows.
@@ -326,12 +343,19 @@ class ForwardPass {
         ZeroRow(output, units_);
       }
     }
-    if (args_.gates != nullptr) {
-      ZeroRow(args_.gates + at * kGates * units_, kGates * units_);
-      ZeroRow(args_.previous_h + at * units_, units_);
-      if (Cell::kHasCellState) ZeroRow(args_.previous_c + at * units_, units_);
-      if (Cell::kSavesCandidate) ZeroRow(args_.candidate + at * units_, units_);
-    }
+    if (args_.gates != nullptr) ClearRun(row, at - row * steps_);
+  }
+
+  // At the first of several masked steps: saves zeros for all of them.
+  void ClearRun(int64_t row, int64_t t) const {
+    const MaskedRun run =
+        EnteredRun(args_.mask, steps_, row, t, args_.sequence.reverse ? -1 : 1);
+    const int64_t first = run.first * units_;
+    const int64_t count = run.count * units_;
+    ZeroRow(args_.gates + kGates * first, kGates * count);
+    ZeroRow(args_.previous_h + first, count);
+    if (Cell::kHasCellState) ZeroRow(args_.previous_c + first, count);
+    if (Cell::kSavesCandidate) ZeroRow(args_.candidate + first, count);
   }
 
   void FinishRows(int64_t begin, int64_t end) {
@@ -357,7 +381,7 @@ class ForwardPass {
   void RunPanel(int64_t p, const ForwardRow<S>* rows, int64_t count) {
     constexpr int kVectors = Cell::kGateCount[kPhase];
     const int64_t u = p * kLanes;
-    ForEachTile(count, [&](int64_t t, int64_t first, int n) {
+    ForEachTile(count, [&](Turn turn, int64_t first, int n) {
       const ForwardRow<S>* tile = rows + first;
       for (int r = 0; r < n; ++r) {
         cell_.template PrefetchRow<kGates>(tile[r], Cell::kFirstGate[kPhase],
@@ -368,11 +392,11 @@ class ForwardPass {
       const P* operands[kTileRows];
       if (args_.kernel != nullptr) {
         for (int r = 0; r < n; ++r) operands[r] = tile[r].x;
-        input_weights_.template Product<kPhase>(operands, n, p, t, &x[0][0]);
+        input_weights_.template Product<kPhase>(operands, n, p, turn, &x[0][0]);
       }
       for (int r = 0; r < n; ++r) operands[r] = Operand<kPhase>(tile[r]);
       if (kPhase == 1 || args_.recurrent_dropout == nullptr) {
-        recurrent_weights_.template Product<kPhase>(operands, n, p, t,
+        recurrent_weights_.template Product<kPhase>(operands, n, p, turn,
                                                     &sums[0][0]);
       } else {
         recurrent_weights_.template ProductByGate<kPhase>(

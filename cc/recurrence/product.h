@@ -98,11 +98,12 @@ ECORNN_INLINE void EndGroup(P* row, int64_t depth) {
   ZeroRow(row + depth, WholeGroups<P>(depth) - depth);
 }
 
-// Memory to fetch beforehand, a piece of it with each group of the depth: many
-// lines at once would hold up the loads.
+// Memory to fetch beforehand, a line with every so many groups of the depth:
+// many lines at once would hold up the loads.
 struct Ahead {
   const void* line;
-  int64_t step;  // bytes from one group's line to the next one's
+  int64_t step;           // bytes from one line to the next
+  int64_t skip_bits = 0;  // none with a k that has one of them
 };
 
 // sum[r][v] = over k of a[r][k] * panel[k][v]: R rows of length `depth` times a
@@ -120,8 +121,10 @@ void TileProduct(const P* const* a, int64_t depth, const P* panel, Ahead ahead,
     typename M::Groups x[R];
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) x[r] = M::Spread(a[r] + k);
-    PrefetchLines(static_cast<const char*>(ahead.line), 1);
-    ahead.line = static_cast<const char*>(ahead.line) + ahead.step;
+    if ((k & ahead.skip_bits) == 0) {
+      PrefetchLines(static_cast<const char*>(ahead.line), 1);
+      ahead.line = static_cast<const char*>(ahead.line) + ahead.step;
+    }
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) {
       const typename M::Groups b = M::Load(panel + v * kGroups);
@@ -273,14 +276,20 @@ struct Products {
 #undef ECORNN_ROW
 };
 
-// Calls tile(i, first, rows) for runs, the i-th from row `first` on, of at most
+// One of `count` tiles that take the same panel.
+struct Turn {
+  int64_t index, count;
+};
+
+// Calls tile(turn, first, rows) for runs, from row `first` on, of at most
 // kTileRows of `count` rows, as even as possible.
 template <class F>
 ECORNN_INLINE void ForEachTile(int64_t count, const F& tile) {
   const int64_t tiles = CeilDiv<int64_t>(count, kTileRows);
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t first = count * i / tiles;
-    tile(i, first, static_cast<int>(count * (i + 1) / tiles - first));
+    tile(Turn{i, tiles}, first,
+         static_cast<int>(count * (i + 1) / tiles - first));
   }
 }
 

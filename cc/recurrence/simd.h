@@ -107,7 +107,7 @@ ECORNN_INLINE void StoreFirst(double* p, VectorD v, int n) {
   _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), (__m512d)v);
 }
 
-// 1 / d for d >= 1 to within one unit in the last place.
+// 1 / d for d >= 1/2 to within one unit in the last place.
 ECORNN_INLINE VectorF Reciprocal(VectorF d) {
   const __m512 estimate = _mm512_maskz_rcp14_ps(kAll32, (__m512)d);
   const __m512 error =
@@ -215,6 +215,23 @@ ECORNN_INLINE void Store(float* p, VectorF v) {
 ECORNN_INLINE void Store(double* p, VectorD v) {
   __builtin_memcpy(p, &v, sizeof(v));
 }
+
+// Whether a vector is a whole line, so that a store need not fetch it first.
+inline constexpr bool kVectorsAreLines = kVectorBytes == 64;
+
+// Stores a whole, aligned line past the caches. Such stores are in no order
+// with others until FinishStreaming().
+#if defined(__AVX512F__)
+ECORNN_INLINE void Stream(float* p, VectorF v) {
+  _mm512_stream_ps(p, (__m512)v);
+}
+ECORNN_INLINE void Stream(double* p, VectorD v) {
+  _mm512_stream_pd(p, (__m512d)v);
+}
+ECORNN_INLINE void FinishStreaming() { _mm_sfence(); }
+#else
+ECORNN_INLINE void FinishStreaming() {}
+#endif
 
 ECORNN_INLINE void PrefetchRead(const void* p) { __builtin_prefetch(p, 0); }
 ECORNN_INLINE void PrefetchWrite(const void* p) { __builtin_prefetch(p, 1); }

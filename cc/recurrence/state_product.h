@@ -56,7 +56,7 @@ class StateProduct {
     for (int g = 0; g < Cell::kGateCount[kPhase]; ++g) {
       const int gate = Cell::kFirstGate[kPhase] + g;
       const bool last = g + 1 == Cell::kGateCount[kPhase];
-      ForEachTile(count, [&](int64_t tile, int64_t first, int n) {
+      ForEachTile(count, [&](Turn tile, int64_t first, int n) {
         if (last) prefetch(first, n);
         const P* operands[kTileRows];
         SetOperands<kPhase>(g, rows + first, n, operands);

@@ -69,10 +69,11 @@ class SummedProducts {
   static constexpr int kLanes = Simd<C>::kLanes;
   static constexpr int kGroup = Multiply<P>::kGroup;
   static constexpr int64_t kPanelWidth = kTileVectors * kLanes;
-  // Steps of a window: enough of them for what a tile's sums cost to fetch, and
-  // the packed ones stay in the second-level cache. By `engine_speed lstm float
-  // 128,32,100,32 64,512,50,16`: 91 and 84 GF/s at 128, 99 and 90 from here on.
-  static constexpr int64_t kWindow = 192;
+  // Steps of a window: enough of them for what a tile's sums cost to fetch, few
+  // enough for a panel of the right-hand side to stay in the first-level cache.
+  // By `engine_speed lstm float 128,64,20,32`, with two multiply-adds a cycle:
+  // 138 GF/s, 134 at 64, 125 at 128, 119 at 192.
+  static constexpr int64_t kWindow = 96;
   // Tiles of left columns that are worth packing a panel for.
   static constexpr int64_t kSmallestRun = 3;
 
@@ -184,10 +185,11 @@ class SummedProducts {
       const bool to_next = p + 1 == part.last_panel;
       const int vectors =
           static_cast<int>(CeilDiv<int64_t>(PanelColumns(p), kLanes));
-      ForEachTile(part.columns(), [&](int64_t tile, int64_t first, int n) {
-        const AheadOfRows ahead =
-            to_next ? Next(part.first_panel, args_.left_count, tile, next_rows)
-                    : Next(p + 1, 0, tile, rows);
+      ForEachTile(part.columns(), [&](Turn tile, int64_t first, int n) {
+        const AheadOfRows ahead = to_next
+                                      ? Next(part.first_panel, args_.left_count,
+                                             tile.index, next_rows)
+                                      : Next(p + 1, 0, tile.index, rows);
         Products<S>::kOfColumns[n - 1][vectors - 1](
             part.left + first * kGroup, part.columns(), depth, part.right,
             Sums(part.sums, part.first_left + first, p), SumsWidth(), ahead);

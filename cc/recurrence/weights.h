@@ -8,15 +8,21 @@
 namespace ecornn {
 namespace ECORNN_TARGET {
 
-// What a tile of a panel of `size` weights fetches of the next panel: a line
-// with each of its `groups`, so that the first few tiles fetch all.
+// What a tile of a panel of `size` weights fetches of the next panel: all tiles
+// together fetch it, at an even pace. By `engine_speed lstm float
+// 1000,50,20,1`, with two multiply-adds a cycle: forward 132 GF/s, backward
+// 127; 126 and 116 if the first few tiles fetch all.
 template <class P>
 ECORNN_INLINE Ahead NextPanel(const P* panel, int64_t groups, int64_t size,
-                              int64_t tile, const P* next) {
+                              Turn tile, const P* next) {
   constexpr int64_t kLine = 64 / sizeof(P);
-  const int64_t begin = tile * groups * kLine;
+  int64_t between = 1;
+  while (between < 8 && 2 * between * size <= tile.count * groups * kLine) {
+    between *= 2;
+  }
+  const int64_t begin = tile.index * (groups / between) * kLine;
   if (begin >= size) return {panel, 0};
-  return {next + begin, 64};
+  return {next + begin, 64, between * Multiply<P>::kGroup - 1};
 }
 
 // Weights (depth, GU) of the forward pass, of h or of x. A panel holds one
@@ -72,11 +78,10 @@ class ForwardWeights {
     }
   }
 
-  // Sums (n, gates of the phase) of a tile of n operands and panel p; `tile`
-  // counts the panel's tiles.
+  // Sums (n, gates of the phase) of a tile of n operands and panel p.
   template <int kPhase>
   ECORNN_INLINE void Product(const P* const* operands, int n, int64_t p,
-                             int64_t tile, V* sums) const {
+                             Turn tile, V* sums) const {
     constexpr int kVectors = Cell::kGateCount[kPhase];
     if constexpr (Products<S>::kHasInPlace) {
       const int64_t u = p * kLanes;
@@ -104,7 +109,7 @@ class ForwardWeights {
   // What a panel's tiles fetch beforehand: the next panel, where it comes from
   // beyond the second-level cache.
   template <int kPhase>
-  ECORNN_INLINE Ahead Next(int64_t p, int64_t tile) const {
+  ECORNN_INLINE Ahead Next(int64_t p, Turn tile) const {
     const P* panel = Panel(kPhase, p);
     if (!is_large_) return {panel, 0};
     return NextPanel(panel, depth() / kGroup,
@@ -195,7 +200,7 @@ class BackwardWeights {
 
   // What tiles of a large panel's gate fetch beforehand: the next gate's, after
   // the last one of the phase the next panel's first.
-  Ahead Next(int g, int64_t p, bool last, int64_t tile) const {
+  Ahead Next(int g, int64_t p, bool last, Turn tile) const {
     constexpr int kLast = Cell::kPhases - 1;
     const int first = g < Cell::kFirstGate[kLast] ? 0 : Cell::kFirstGate[kLast];
     const int64_t next = p + 1 < panels() ? p + 1 : 0;

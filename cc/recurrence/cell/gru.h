@@ -51,11 +51,11 @@ struct GruForward : ForwardCell<Storage> {
 
  private:
   template <class Lanes>
-  ECORNN_INLINE void Save(S* row, int64_t u, V x, V y, int gate,
-                          Lanes lanes) const {
+  ECORNN_INLINE void SaveGate(S* row, int64_t u, V x, V y, int gate,
+                              Lanes lanes) const {
     const V saved =
         gate == 2 ? functions.candidate.Save(x, y) : functions.gate.Save(x, y);
-    lanes.Store(row + gate * this->units + u, saved);
+    this->Save(row + gate * this->units + u, saved, lanes);
   }
 
   template <class Lanes>
@@ -71,7 +71,7 @@ struct GruForward : ForwardCell<Storage> {
       const V z = sum[g] + (this->InputSide(row, x[g], g, u, lanes) +
                             RecurrentBias(g, u, lanes));
       sum[g] = functions.gate.Apply(z);
-      if (row.gates != nullptr) Save(row.gates, u, z, sum[g], g, lanes);
+      if (row.gates != nullptr) SaveGate(row.gates, u, z, sum[g], g, lanes);
     }
   }
 
@@ -84,9 +84,9 @@ struct GruForward : ForwardCell<Storage> {
     const V n = functions.candidate.Apply(xn);
     const V h = lanes.Load(row.h + u);
     if (row.gates != nullptr) {
-      Save(row.gates, u, xn, n, 2, lanes);
-      lanes.Store(row.previous_h + u, h);
-      lanes.Store(row.candidate + u, sn);
+      SaveGate(row.gates, u, xn, n, 2, lanes);
+      this->Save(row.previous_h + u, h, lanes);
+      this->Save(row.candidate + u, sn, lanes);
     }
     this->template StoreState<kGates>(row, u, GruBlend(sum[0], h, n), lanes);
   }
@@ -106,10 +106,10 @@ struct GruForward : ForwardCell<Storage> {
     lanes.Store(row.update_gate + u, z);
     lanes.Store(row.phase_operand + u, operand);
     if (row.gates != nullptr) {
-      Save(row.gates, u, xz, z, 0, lanes);
-      Save(row.gates, u, xr, r, 1, lanes);
-      lanes.Store(row.previous_h + u, lanes.Load(row.h + u));
-      lanes.Store(row.candidate + u, operand);
+      SaveGate(row.gates, u, xz, z, 0, lanes);
+      SaveGate(row.gates, u, xr, r, 1, lanes);
+      this->Save(row.previous_h + u, lanes.Load(row.h + u), lanes);
+      this->Save(row.candidate + u, operand, lanes);
     }
   }
 
@@ -119,7 +119,7 @@ struct GruForward : ForwardCell<Storage> {
                                      int64_t u, Lanes lanes) const {
     const V xn = sum[0] + this->InputSide(row, x[0], 2, u, lanes);
     const V n = functions.candidate.Apply(xn);
-    if (row.gates != nullptr) Save(row.gates, u, xn, n, 2, lanes);
+    if (row.gates != nullptr) SaveGate(row.gates, u, xn, n, 2, lanes);
     const V z = lanes.Load(row.update_gate + u);
     this->template StoreState<kGates>(
         row, u, GruBlend(z, lanes.Load(row.h + u), n), lanes);

@@ -54,7 +54,7 @@ struct LstmForward : ForwardCell<Storage> {
     LstmGates(functions, z, saved);
     if (row.gates == nullptr) return;
     for (int g = 0; g < kGates; ++g) {
-      lanes.Store(row.gates + g * this->units + u, saved[g]);
+      this->Save(row.gates + g * this->units + u, saved[g], lanes);
     }
   }
 
@@ -65,8 +65,8 @@ struct LstmForward : ForwardCell<Storage> {
     const V next = LstmCellState(gates, c);
     lanes.Store(row.c + u, next);
     if (row.gates != nullptr) {
-      lanes.Store(row.previous_h + u, lanes.Load(row.h + u));
-      lanes.Store(row.previous_c + u, c);
+      this->Save(row.previous_h + u, lanes.Load(row.h + u), lanes);
+      this->Save(row.previous_c + u, c, lanes);
     }
     this->template StoreState<kGates>(
         row, u, gates[3] * functions.candidate.Apply(next), lanes);

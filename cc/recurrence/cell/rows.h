@@ -68,18 +68,37 @@ struct ForwardCell {
   int64_t operand_stride;   // from one gate's operand to the next one's
   const C* bias;            // (GU)
   const C* recurrent_bias;  // (GU) or null
+  bool streams;             // saved numbers go past the caches
+
+  // Whether they can: numbers of the saved types fill lines.
+  static constexpr bool kCanStream = kVectorsAreLines && sizeof(S) == sizeof(C);
 
   template <int kGates>
   ECORNN_INLINE void PrefetchRow(const ForwardRow<S>& row, int first, int count,
                                  int64_t u) const {
     for (int g = first; g < first + count; ++g) {
       if (row.gates_x != nullptr) PrefetchRead(row.gates_x + g * units + u);
-      if (row.gates != nullptr) PrefetchWrite(row.gates + g * units + u);
+      if (row.gates != nullptr && !streams) {
+        PrefetchWrite(row.gates + g * units + u);
+      }
     }
+    if (row.output != nullptr) PrefetchWrite(row.output + u);
+    if (streams) return;
     if (row.previous_h != nullptr) PrefetchWrite(row.previous_h + u);
     if (row.previous_c != nullptr) PrefetchWrite(row.previous_c + u);
     if (row.candidate != nullptr) PrefetchWrite(row.candidate + u);
-    if (row.output != nullptr) PrefetchWrite(row.output + u);
+  }
+
+  // Saves for the backward pass.
+  template <class T, class Lanes>
+  ECORNN_INLINE void Save(T* to, V v, Lanes lanes) const {
+    if constexpr (kCanStream) {
+      if (streams) {
+        Stream(to, v);
+        return;
+      }
+    }
+    lanes.Store(to, v);
   }
 
   // The input side of a gate's pre-activation. `product` is that of x with the
@@ -129,6 +148,7 @@ struct BackwardCell {
     if (row.previous_h != nullptr) PrefetchRead(row.previous_h + u);
     if (row.previous_c != nullptr) PrefetchRead(row.previous_c + u);
     if (row.candidate != nullptr) PrefetchRead(row.candidate + u);
+    if (row.grad_candidate != nullptr) PrefetchWrite(row.grad_candidate + u);
     if (row.grad_output != nullptr) PrefetchRead(row.grad_output + u);
   }
 
