@@ -144,14 +144,14 @@ ECORNN_INLINE V Abs(V x) {
   return (V)((Bits)x & ~(Bits)Broadcast(C(-0.0)));
 }
 
-// 1 / (1 + exp(-x)). The 1 is added to the power of two, which is there early.
+// 1 / (1 + exp(-x)). The sum rounds once: the 1 comes last.
 template <class V>
 ECORNN_INLINE V Sigmoid(V x) {
   using K = ExpConstants<V>;
   using C = typename ScalarOf<V>::Type;
   const ScaledExp<V> e = SplitExp<-1, true>(
       Clamp(Broadcast(-K::kHighest), x, Broadcast(-K::kLowest)));
-  return Reciprocal(Fma(-e.scale, e.part, e.scale + Broadcast(C(1))));
+  return Reciprocal(Broadcast(C(1)) + Fma(-e.scale, e.part, e.scale));
 }
 
 // tanh|x| = m / (1 - m) with m = (1 - exp(-2|x|)) / 2, at most 1/2.

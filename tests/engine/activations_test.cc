@@ -52,10 +52,9 @@ Bound ValueBound(Activation kind) {
 }
 
 // 1 - sigmoid keeps no relative accuracy and is multiplied by x in silu's
-// slope: up to 37, where sigmoid becomes 1, times the two units it may be off,
-// which are half as large just below 1.
+// slope.
 Bound SlopeBound(Activation kind) {
-  return {kind == Activation::kSilu ? 37.0 : 4.0, false};
+  return {kind == Activation::kSilu ? 20.0 : 4.0, false};
 }
 
 // Absolute error that is always tolerated: the engine's exp may end a little
