@@ -223,6 +223,27 @@ def test_infinite_gates_are_saturated_too(cell):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_an_unbounded_activation_overflows_to_infinity(cell, dtype):
+    """Infinite content times an open gate is infinite, not a NaN."""
+    problem = draw_problem(
+        cell, 16, batch=6, steps=1, units=21, activation="exponential"
+    )
+    content = 2 if cell == "lstm" else problem.gates - 1
+    gates = problem.gates_x.reshape(6, 1, problem.gates, 21).copy()
+    gates[:, :, content] = 1e4
+    problem = replace(problem, gates_x=gates.reshape(6, 1, -1))
+    result = run_op(problem, dtype)
+    assert (result["outputs"] == np.inf).all()
+    if cell != "lstm":
+        # d loss / d z holds h - n; the content's slope is infinite as well.
+        grad = result["grad_gates"].reshape(6, 1, 3, 21)
+        incoming = (problem.grad_outputs[:, 0] + problem.grad_last_output
+                    + problem.grad_final_h)
+        np.testing.assert_array_equal(grad[:, 0, 0], -np.sign(incoming) * np.inf)
+        np.testing.assert_array_equal(grad[:, 0, 2], np.sign(incoming) * np.inf)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_nan_input_shows(cell, dtype):
     """A NaN at a valid step must not vanish, and stays in its own row."""
     problem = draw_problem(cell, 15, batch=13, steps=4, units=33)

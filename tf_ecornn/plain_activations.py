@@ -101,7 +101,9 @@ PLAIN_ACTIVATIONS = {
         ),
     ),
     "softsign": Activation(
-        lambda x: x / (1.0 + tf.abs(x)), lambda y: tf.square(1.0 - tf.abs(y))
+        lambda x: x / (1.0 + tf.abs(x)),
+        lambda x: tf.square(1.0 / (1.0 + tf.abs(x))),
+        keeps_argument=True,
     ),
     "softplus": Activation(tf.nn.softplus, lambda y: -tf.math.expm1(-y)),
     "exponential": Activation(tf.exp, lambda y: y),

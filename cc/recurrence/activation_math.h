@@ -5,8 +5,9 @@
 // Each function is a policy of four parts: Apply(x) is its value y; Save(x, y)
 // is what to keep for the backward pass; Restore(saved) gives y back; and
 // Slope(saved, y) is dy/dx. Most functions keep y and nothing else; silu and
-// gelu are not invertible, and hard_tanh's y does not tell its kinks from what
-// lies beyond: they keep x. At kinks the slope is TensorFlow's.
+// gelu are not invertible, hard_tanh's y does not tell its kinks from what lies
+// beyond, and softsign's does not tell how far out x was: they keep x. At kinks
+// the slope is TensorFlow's.
 #ifndef TF_ECORNN_CC_RECURRENCE_ACTIVATION_MATH_H_
 #define TF_ECORNN_CC_RECURRENCE_ACTIVATION_MATH_H_
 
@@ -148,7 +149,7 @@ ECORNN_OUTLINE V ActivationSlope(Activation kind, V saved, V y) {
       return y < zero ? y + Broadcast(C(kSeluScale * kSeluAlpha))
                       : Broadcast(C(kSeluScale));
     case Activation::kSoftsign: {
-      const V rest = one - Abs(y);
+      const V rest = one / (one + Abs(saved));
       return rest * rest;
     }
     case Activation::kSoftplus:
@@ -177,7 +178,7 @@ struct RuntimeFunction {
 
   ECORNN_INLINE bool keeps_argument() const {
     return kind == Activation::kSilu || kind == Activation::kGelu ||
-           kind == Activation::kHardTanh;
+           kind == Activation::kHardTanh || kind == Activation::kSoftsign;
   }
   template <class V>
   ECORNN_INLINE V Apply(V x) const {

@@ -54,7 +54,8 @@ Bound ValueBound(Activation kind) {
 // 1 - sigmoid keeps no relative accuracy and is multiplied by x in silu's
 // slope.
 Bound SlopeBound(Activation kind) {
-  return {kind == Activation::kSilu ? 20.0 : 4.0, false};
+  return {kind == Activation::kSilu ? 20.0 : 4.0,
+          kind == Activation::kSoftsign};
 }
 
 // Absolute error that is always tolerated: the engine's exp may end a little

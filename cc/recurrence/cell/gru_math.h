@@ -20,10 +20,17 @@
 namespace ecornn {
 namespace ECORNN_TARGET {
 
-// h' = n + z (h - n): one rounding less than the sum of two products.
+// 1 - z, the candidate's share of h'.
+template <class V>
+ECORNN_INLINE V CandidateShare(V z) {
+  using C = typename ScalarOf<V>::Type;
+  return Broadcast(C(1)) - z;
+}
+
+// h' = z h + (1 - z) n. The shorter n + z (h - n) makes a NaN of an infinite n.
 template <class V>
 ECORNN_INLINE V GruBlend(V z, V h, V n) {
-  return Fma(z, h - n, n);
+  return Fma(z, h, CandidateShare(z) * n);
 }
 
 // The derivative at the update gate and the candidate. `h` entered the step,
@@ -36,7 +43,7 @@ ECORNN_INLINE V GruStateGradient(const Functions& f, V saved_z, V saved_n, V h,
   const V z = f.gate.Restore(saved_z);
   const V n = f.candidate.Restore(saved_n);
   grad_z = grad_h * (h - n) * f.gate.Slope(saved_z, z);
-  grad_n = Fma(-z, grad_h, grad_h) * f.candidate.Slope(saved_n, n);
+  grad_n = CandidateShare(z) * grad_h * f.candidate.Slope(saved_n, n);
   return grad_h * z;
 }
 
