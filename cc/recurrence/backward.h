@@ -109,6 +109,8 @@ class BackwardPass {
     pending_ = arena.template Take<C>(batch_ * unit_stride_);
     bias_sums_.Place(arena);
     zero_row_ = arena.template Take<P>(kGates * gate_stride_);
+    sums_ = arena.template Take<V>(
+        product_.by_gate() ? batch_ * panels() * kTileVectors : 0);
     row_states_ = arena.template Take<RowState>(batch_);
     step_rows_ = arena.template Take<BackwardRow<S>>(batch_);
     stage_chunks_ =
@@ -241,9 +243,34 @@ class BackwardPass {
   // A phase of a step for the rows taken, which lie from `begin` on.
   template <int kPhase>
   void RunPanels(int64_t first, int64_t last, int64_t begin, Taken taken) {
+    const BackwardRow<S>* rows = step_rows_ + begin;
+    const bool any_product = kPhase == 1 || taken.any_product;
+    if (any_product && product_.by_gate()) {
+      RunByGate<kPhase>(first, last, begin, taken.count);
+      return;
+    }
     for (int64_t p = first; p < last; ++p) {
-      RunPanel<kPhase>(p, kPhase == 1 || taken.any_product, step_rows_ + begin,
-                       taken.count);
+      RunPanel<kPhase>(p, any_product, rows, taken.count);
+    }
+  }
+
+  template <int kPhase>
+  void RunByGate(int64_t first_panel, int64_t last_panel, int64_t begin,
+                 int64_t count) {
+    constexpr int q = kPhase == kInitial ? 0 : kPhase;
+    const int64_t parts = CeilDiv(count, product_.rows_at_once());
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t first = count * part / parts;
+      const BackwardRow<S>* rows = step_rows_ + begin + first;
+      product_.template ByGate<q>(
+          first_panel, last_panel, rows, count * (part + 1) / parts - first,
+          sums_ + (begin + first) * panels() * kTileVectors,
+          [&](int64_t p, int64_t i, int n) {
+            PrefetchRows<kPhase>(p, rows + i, n);
+          },
+          [&](int64_t p, int64_t i, int n, const V* sums) {
+            FinishTile<kPhase>(p, rows + i, n, sums);
+          });
     }
   }
 
@@ -369,21 +396,7 @@ class BackwardPass {
   void RunPanel(int64_t p, bool any_product, const BackwardRow<S>* rows,
                 int64_t count) {
     constexpr int q = kPhase == kInitial ? 0 : kPhase;
-    V sums[product_.kRowsAtOnce * kTileVectors];
-    if (any_product && product_.by_gate()) {
-      for (int64_t first = 0; first < count; first += product_.kRowsAtOnce) {
-        const int64_t here = MinOf(product_.kRowsAtOnce, count - first);
-        product_.template ByGate<q>(
-            p, rows + first, here, sums, [&](int64_t i, int n) {
-              PrefetchRows<kPhase>(p, rows + first + i, n);
-            });
-        ForEachTile(here, [&](Turn, int64_t i, int n) {
-          FinishTile<kPhase>(p, rows + first + i, n,
-                             sums + i * weights_.Vectors(p));
-        });
-      }
-      return;
-    }
+    V sums[kTileRows * kTileVectors];
     ForEachTile(count, [&](Turn, int64_t first, int n) {
       PrefetchRows<kPhase>(p, rows + first, n);
       if (any_product) {
@@ -490,6 +503,7 @@ class BackwardPass {
   C* direct_;    // (B, stride of U)
   C* pending_;   // (B, stride of U)
   P* zero_row_;  // (G, gate stride)
+  V* sums_;      // of the product by gate, kTileVectors for a row and panel
   RowState* row_states_;
   BackwardRow<S>* step_rows_;
   Stages::Chunk* stage_chunks_;

@@ -116,6 +116,10 @@ inline constexpr double kPrefetchedBytes = 256 * 1024;
 // they go past the caches, else 68; at 6 MB the backward pass loses as much.
 inline constexpr double kStreamedBytes = 32e6;
 
+// Operands of one gate up to this size stay there beside a panel of large
+// weights.
+inline constexpr double kResidentOperands = 480 * 1024;
+
 // A panel of packed weights that fewer tiles use is not worth its packing.
 inline constexpr int64_t kUnpackedProducts = 6;
 

@@ -20,9 +20,6 @@ class StateProduct {
   using P = ProductType<S>;
   using V = typename Simd<C>::Vector;
   using Row = BackwardRow<S>;
-  // Rows that are taken through a panel at once.
-  static constexpr int64_t kRowsAtOnce = 16 * kTileRows;
-
   StateProduct(const BackwardWeights<Cell>& weights, int64_t units,
                bool has_dropout)
       : weights_(weights),
@@ -35,6 +32,14 @@ class StateProduct {
   // `engine_speed lstm float 1000,50,100,1`: 102 GF/s, 95 all gates at once.
   bool by_gate() const { return has_dropout_ || weights_.is_large(); }
 
+  // Rows that are taken by gate at once: their operands of one gate and a panel
+  // should stay in the second-level cache.
+  int64_t rows_at_once() const {
+    return MaxOf<int64_t>(
+        kTileRows,
+        static_cast<int64_t>(kResidentOperands / (stride_ * sizeof(P))));
+  }
+
   // Of one tile's rows.
   template <int kPhase>
   ECORNN_INLINE void OfTile(int64_t p, const Row* rows, int n, V* sums) const {
@@ -45,34 +50,49 @@ class StateProduct {
         operands, Cell::kGateCount[kPhase] * stride_, panel, {panel, 0}, sums);
   }
 
-  // Of at most kRowsAtOnce rows: all meet a gate's weights before the next
-  // one's, which are fetched meanwhile. Before the last gate's product of a
-  // tile calls prefetch(first row, rows).
-  template <int kPhase, class Prefetch>
-  void ByGate(int64_t p, const Row* rows, int64_t count, V* sums,
-              const Prefetch& prefetch) const {
-    const int vectors = weights_.Vectors(p);
-    for (int64_t i = 0; i < count * vectors; ++i) sums[i] = V{};
-    for (int g = 0; g < Cell::kGateCount[kPhase]; ++g) {
+  // Of rows and panels [first_panel, last_panel): all meet
+  // a gate's weights before the next one's, so that the operands of one gate
+  // alone have to stay close. `memory` is for kTileVectors sums a row and panel.
+  // Around the last gate's product of a tile calls prefetch(p, first row, rows)
+  // and finish(p, first row, rows, sums).
+  template <int kPhase, class Prefetch, class Finish>
+  void ByGate(int64_t first_panel, int64_t last_panel, const Row* rows,
+              int64_t count, V* memory, const Prefetch& prefetch,
+              const Finish& finish) const {
+    constexpr int kGates = Cell::kGateCount[kPhase];
+    for (int g = 0; g < kGates; ++g) {
       const int gate = Cell::kFirstGate[kPhase] + g;
-      const bool last = g + 1 == Cell::kGateCount[kPhase];
-      ForEachTile(count, [&](Turn tile, int64_t first, int n) {
-        if (last) prefetch(first, n);
-        const P* operands[kTileRows];
-        SetOperands<kPhase>(g, rows + first, n, operands);
-        V part[kTileRows * kTileVectors];
-        Products<S>::kPlain[n - 1][vectors - 1](
-            operands, stride_, weights_.Panel(gate, p),
-            weights_.Next(gate, p, last, tile), part);
-        if (has_dropout_ && kPhase == 0) {
-          for (int r = 0; r < n; ++r) {
-            Keep(rows[first + r].dropout + g * units_, p, vectors,
-                 part + r * vectors);
+      const bool last = g + 1 == kGates;
+      for (int64_t p = first_panel; p < last_panel; ++p) {
+        const int vectors = weights_.Vectors(p);
+        const P* panel = weights_.Panel(gate, p);
+        const P* next = p + 1 < last_panel ? weights_.Panel(gate, p + 1)
+                        : last ? weights_.Panel(Cell::kFirstGate[kPhase],
+                                                first_panel)
+                               : weights_.Panel(gate + 1, first_panel);
+        V* sums = memory + p * count * kTileVectors;
+        ForEachTile(count, [&](Turn tile, int64_t first, int n) {
+          if (last) prefetch(p, first, n);
+          const P* operands[kTileRows];
+          SetOperands<kPhase>(g, rows + first, n, operands);
+          V part[kTileRows * kTileVectors];
+          Products<S>::kPlain[n - 1][vectors - 1](
+              operands, stride_, panel, weights_.Next(p, panel, next, tile),
+              part);
+          if (has_dropout_ && kPhase == 0) {
+            for (int r = 0; r < n; ++r) {
+              Keep(rows[first + r].dropout + g * units_, p, vectors,
+                   part + r * vectors);
+            }
           }
-        }
-        V* to = sums + first * vectors;
-        for (int i = 0; i < n * vectors; ++i) to[i] += part[i];
-      });
+          V* sum = sums + first * vectors;
+          for (int i = 0; i < n * vectors; ++i) {
+            if (g > 0) part[i] += sum[i];
+            if (!last) sum[i] = part[i];
+          }
+          if (last) finish(p, first, n, part);
+        });
+      }
     }
   }
 

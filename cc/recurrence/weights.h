@@ -198,15 +198,12 @@ class BackwardWeights {
   // Where panel p's weights of gate g begin; those of its phase's next follow.
   const P* Panel(int g, int64_t p) const { return Gate(g, p); }
 
-  // What tiles of a large panel's gate fetch beforehand: the next gate's, after
-  // the last one of the phase the next panel's first.
-  Ahead Next(int g, int64_t p, bool last, Turn tile) const {
-    constexpr int kLast = Cell::kPhases - 1;
-    const int first = g < Cell::kFirstGate[kLast] ? 0 : Cell::kFirstGate[kLast];
-    const int64_t next = p + 1 < panels() ? p + 1 : 0;
-    return NextPanel(Gate(g, p), depth() / kGroup,
-                     depth() * Vectors(p) * kLanes, tile,
-                     last ? Gate(first, next) : Gate(g + 1, p));
+  // What tiles of a gate's panel p fetch beforehand: the one that comes next,
+  // where weights are large.
+  Ahead Next(int64_t p, const P* panel, const P* next, Turn tile) const {
+    if (!is_large_) return {panel, 0};
+    return NextPanel(panel, depth() / kGroup, depth() * Vectors(p) * kLanes,
+                     tile, next);
   }
 
  private:
