@@ -237,8 +237,9 @@ def test_an_unbounded_activation_overflows_to_infinity(cell, dtype):
     if cell != "lstm":
         # d loss / d z holds h - n; the content's slope is infinite as well.
         grad = result["grad_gates"].reshape(6, 1, 3, 21)
-        incoming = (problem.grad_outputs[:, 0] + problem.grad_last_output
-                    + problem.grad_final_h)
+        incoming = (
+            problem.grad_outputs[:, 0] + problem.grad_last_output + problem.grad_final_h
+        )
         np.testing.assert_array_equal(grad[:, 0, 0], -np.sign(incoming) * np.inf)
         np.testing.assert_array_equal(grad[:, 0, 2], np.sign(incoming) * np.inf)
 

@@ -10,6 +10,7 @@ import reference
 import tf_ecornn
 from layer_pairs import KINDS
 from problems import CELLS, draw_problem
+from tf_ecornn import _library, products
 
 POLICIES = (
     "float32",
@@ -290,3 +291,33 @@ def test_decoder(kind, policy):
         for gradient in found:
             assert gradient.dtype == tf.float32
             assert np.isfinite(gradient).all() and np.any(gradient)
+
+
+@pytest.mark.parametrize("arithmetic", (False, True))
+@pytest.mark.parametrize("sizes", ((3, 50, 40, 96), (3, 50, 1, 96), (0, 50, 40, 96)))
+def test_bfloat16_products_round_once(sizes, arithmetic, monkeypatch):
+    """With the processor's bfloat16 arithmetic and without: sums are float32's."""
+    monkeypatch.setattr(_library, "multiplies_bfloat16", lambda: arithmetic)
+    batch, steps, features, width = sizes
+    shapes = ((batch, steps, features), (features, width), (batch, steps, width))
+    x, kernel, grad = (
+        tf.cast(tf.random.stateless_normal(shape, (9, i)), tf.bfloat16)
+        for i, shape in enumerate(shapes)
+    )
+    exact = [tf.cast(t, tf.float64).numpy() for t in (x, kernel, grad)]
+    for found, wanted in (
+        (products.project(x, kernel), exact[0] @ exact[1]),
+        (products.project_back(grad, kernel), exact[2] @ exact[1].T),
+        (
+            products.summed_product(x, grad),
+            np.einsum("btm,btn->mn", exact[0], exact[2]),
+        ),
+    ):
+        assert found.dtype == tf.bfloat16
+        scale = np.abs(wanted).max(initial=0.0)
+        np.testing.assert_allclose(
+            tf.cast(found, tf.float64),
+            wanted,
+            rtol=1.01 * ROUNDING[tf.bfloat16],
+            atol=1e-5 * scale,
+        )

@@ -139,7 +139,8 @@ _check_keras()
 _info = _import_build_info()
 tensorflow = _import_tensorflow()
 _check_tensorflow(tensorflow.__version__, _info.TENSORFLOW_VERSION)
-_check_isa(_info.INSTRUCTION_SETS, _processor_flags())
+_flags = _processor_flags()
+_check_isa(_info.INSTRUCTION_SETS, _flags)
 
 # The module of the raw ops, e.g. `ops.eco_rnn_lstm`. TensorFlow loads a path only
 # once, however often it is asked.
@@ -178,6 +179,11 @@ def isa() -> str:
 def compiled_isas() -> tuple[str, ...]:
     """The instruction sets that the library holds, plainest first."""
     return tuple(_functions.ecornn_compiled_isas().decode().split(","))
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether the processor has arithmetic for it, or the system does not tell."""
+    return _flags is None or "avx512_bf16" in _flags
 
 
 def has_cuda() -> bool:

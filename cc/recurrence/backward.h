@@ -9,11 +9,11 @@
 #ifndef TF_ECORNN_CC_RECURRENCE_BACKWARD_H_
 #define TF_ECORNN_CC_RECURRENCE_BACKWARD_H_
 
+#include "backward_rows.h"
 #include "bias_sums.h"
 #include "cell/rows.h"
 #include "engine.h"
 #include "layout.h"
-#include "masked_run.h"
 #include "product.h"
 #include "stages.h"
 #include "state_product.h"
@@ -42,21 +42,19 @@ class BackwardPass {
         width_(kGates * units_),
         weights_(args.recurrent_kernel, units_),
         product_(weights_, units_, args.recurrent_dropout != nullptr),
-        gate_stride_(weights_.depth()),
-        grad_stride_(RowStride<P>(kGates * gate_stride_)),
-        unit_stride_(RowStride<C>(units_)),
         sharers_(ChooseSharers(batch_, units_, width_, sizeof(P), panels(),
                                team_size)),
         chunks_(ChooseChunks(sharers_, units_, width_, sizeof(P), panels())),
         split_(batch_,
                ChooseBlocks(batch_, steps_, units_, width_, sizeof(P),
                             (4 * kGates + 4) * units_ * sizeof(C), team_size)),
+        rows_(args, weights_.depth(),
+              double(split_.LargestBlock()) * width_ * sizeof(S) <=
+                  kPrefetchedBytes),
         bias_sums_(args, split_.groups()) {
     cell_.functions = functions;
     cell_.units = units_;
-    cell_.gate_stride = gate_stride_;
-    prefetches_ =
-        double(split_.LargestBlock()) * width_ * sizeof(S) <= kPrefetchedBytes;
+    cell_.gate_stride = weights_.depth();
   }
 
   size_t scratch_bytes() {
@@ -69,7 +67,7 @@ class BackwardPass {
     Arena arena(scratch);
     Place(arena);
     if (batch_ > 0) {
-      ZeroRow(zero_row_, kGates * gate_stride_);
+      rows_.Clear();
       PackAll(team);
       if (sharers_ > 1) {
         StartGroups(0, split_.groups());
@@ -84,14 +82,6 @@ class BackwardPass {
   }
 
  private:
-  // What the loop keeps of a row between steps.
-  struct RowState {
-    int parity;        // which of the two gradient buffers is current
-    bool has_product;  // a later step read this row's state
-    bool has_direct;   // direct_ holds a gradient of the state
-    bool has_pending;  // pending_ holds a gradient of repeated outputs
-  };
-
   // Rows in step_rows_.
   struct Taken {
     int64_t count;
@@ -102,16 +92,10 @@ class BackwardPass {
 
   void Place(Arena& arena) {
     weights_.Place(arena);
-    grad_z_ = arena.template Take<P>(2 * batch_ * grad_stride_);
-    grad_c_ =
-        arena.template Take<C>(Cell::kHasCellState ? batch_ * unit_stride_ : 0);
-    direct_ = arena.template Take<C>(batch_ * unit_stride_);
-    pending_ = arena.template Take<C>(batch_ * unit_stride_);
+    rows_.Place(arena);
     bias_sums_.Place(arena);
-    zero_row_ = arena.template Take<P>(kGates * gate_stride_);
     sums_ = arena.template Take<V>(
         product_.by_gate() ? batch_ * panels() * kTileVectors : 0);
-    row_states_ = arena.template Take<RowState>(batch_);
     step_rows_ = arena.template Take<BackwardRow<S>>(batch_);
     stage_chunks_ =
         arena.template Take<Stages::Chunk>(sharers_ > 1 ? chunks_ : 0);
@@ -127,10 +111,6 @@ class BackwardPass {
   }
 
   void Pack(int panel) { weights_.Pack(panel); }
-
-  P* GradZ(int64_t row, int parity) const {
-    return grad_z_ + (2 * row + parity) * grad_stride_;
-  }
 
   void RunBlock(int block) {
     const int64_t first_group = split_.FirstGroup(block);
@@ -186,54 +166,24 @@ class BackwardPass {
     bias_sums_.Clear(first_group, last_group);
     const int64_t end = split_.FirstRowOfGroup(last_group);
     for (int64_t row = split_.FirstRowOfGroup(first_group); row < end; ++row) {
-      StartRow(row);
+      rows_.Start(row);
     }
-  }
-
-  void StartRow(int64_t row) {
-    row_states_[row] = {0, false, true, false};
-    for (int parity = 0; parity < 2; ++parity) {
-      for (int g = 0; g < kGates; ++g) {
-        EndGroup(GradZ(row, parity) + g * gate_stride_, units_);
-      }
-    }
-    CopyRow(direct_ + row * unit_stride_, args_.grad_final_h + row * units_,
-            units_);
-    if (Cell::kHasCellState) {
-      CopyRow(grad_c_ + row * unit_stride_, args_.grad_final_c + row * units_,
-              units_);
-    }
-    // The last output is the last step's, a repetition, or zero.
-    if (steps_ > 0 && !(Masked(row, Time(steps_ - 1)) &&
-                        args_.sequence.zero_output_for_mask)) {
-      CopyRow(pending_ + row * unit_stride_,
-              args_.grad_last_output + row * units_, units_);
-      row_states_[row].has_pending = true;
-    }
-  }
-
-  int64_t Time(int64_t step) const {
-    return args_.sequence.reverse ? steps_ - 1 - step : step;
-  }
-  bool Masked(int64_t row, int64_t t) const {
-    return args_.mask != nullptr && !args_.mask[row * steps_ + t];
   }
 
   // Rows of some groups at a step: puts those that take it into step_rows_,
   // from the groups' first row on.
   Taken TakeRows(int64_t step, int64_t first_group, int64_t last_group) {
-    const int64_t t = Time(step);
     BackwardRow<S>* active = step_rows_ + split_.FirstRowOfGroup(first_group);
     int64_t count = 0;
     bool any_product = false;
     for (int64_t group = first_group; group < last_group; ++group) {
       const int64_t end = split_.FirstRowOfGroup(group + 1);
       for (int64_t row = split_.FirstRowOfGroup(group); row < end; ++row) {
-        if (Masked(row, t)) {
-          SkipStep(row, step);
+        if (rows_.IsMasked(row, step)) {
+          rows_.Skip(row, step);
         } else {
-          any_product |= row_states_[row].has_product;
-          active[count++] = StepRow(row, group, step, row * steps_ + t);
+          any_product |= rows_.HasProduct(row);
+          active[count++] = rows_.Take(row, step, bias_sums_.Group(group));
         }
       }
     }
@@ -277,100 +227,10 @@ class BackwardPass {
   // After a step: what its resets cut off.
   void DropStates(int64_t step, int64_t first_group, int64_t last_group) {
     if (args_.reset == nullptr) return;
-    const int64_t t = Time(step);
     const int64_t end = split_.FirstRowOfGroup(last_group);
     for (int64_t row = split_.FirstRowOfGroup(first_group); row < end; ++row) {
-      if (args_.reset[row * steps_ + t]) DropState(row);
+      rows_.DropReset(row, step);
     }
-  }
-
-  BackwardRow<S> StepRow(int64_t row, int64_t group, int64_t step, int64_t at) {
-    RowState& state = row_states_[row];
-    BackwardRow<S> r = StateRow(row);
-    r.gates = args_.gates + at * width_;
-    if (Cell::kHasCellState) {
-      r.previous_c = args_.previous_c + at * units_;
-      r.grad_c = grad_c_ + row * unit_stride_;
-    } else {
-      r.previous_h = args_.previous_h + at * units_;
-    }
-    if (Cell::kSplitCandidate) {
-      r.candidate = args_.candidate + at * units_;
-      r.grad_candidate = args_.grad_candidate + at * units_;
-    }
-    r.grad_gates = args_.grad_gates + at * width_;
-    r.grad_z = GradZ(row, 1 - state.parity);
-    r.direct_next = direct_ + row * unit_stride_;
-    if (state.has_pending) r.pending = pending_ + row * unit_stride_;
-    if (args_.grad_outputs != nullptr) {
-      r.grad_output = args_.grad_outputs + (row * steps_ + step) * units_;
-    }
-    r.grad_bias = bias_sums_.Group(group);
-    state = {1 - state.parity, true, Cell::kHasDirect, false};
-    if (step > 0 && prefetches_)
-      PrefetchSaved(r, args_.sequence.reverse ? 1 : -1);
-    return r;
-  }
-
-  // What the row's step `ahead` of this one in time will read: 5 to 10 % for U
-  // up to 256. The forward pass, which mostly writes, gains nothing by it.
-  void PrefetchSaved(const BackwardRow<S>& r, int64_t ahead) const {
-    PrefetchLines(r.gates + ahead * width_, width_);
-    if (Cell::kHasCellState) {
-      PrefetchLines(r.previous_c + ahead * units_, units_);
-    } else {
-      PrefetchLines(r.previous_h + ahead * units_, units_);
-    }
-    if (Cell::kSplitCandidate) {
-      PrefetchLines(r.candidate + ahead * units_, units_);
-    }
-  }
-
-  // What leads to the gradient of a row's current state.
-  BackwardRow<S> StateRow(int64_t row) const {
-    const RowState& state = row_states_[row];
-    BackwardRow<S> r = {};
-    r.grad_z_later = state.has_product ? GradZ(row, state.parity) : zero_row_;
-    if (state.has_direct) r.direct = direct_ + row * unit_stride_;
-    if (args_.recurrent_dropout != nullptr) {
-      r.dropout = args_.recurrent_dropout + row * width_;
-    }
-    return r;
-  }
-
-  // A masked step: the gradient of a repeated output waits for the step that
-  // put it out; the state's gradients pass by.
-  void SkipStep(int64_t row, int64_t step) {
-    ClearRun(row, Time(step));
-    if (args_.grad_outputs == nullptr || args_.sequence.zero_output_for_mask) {
-      return;
-    }
-    C* pending = pending_ + row * unit_stride_;
-    const S* grad = args_.grad_outputs + (row * steps_ + step) * units_;
-    RowState& state = row_states_[row];
-    if (!state.has_pending) ZeroRow(pending, units_);
-    state.has_pending = true;
-    for (int64_t u = 0; u < units_; ++u) pending[u] += Widen(grad[u]);
-  }
-
-  // At the first of several masked steps: zeros for all of them. What the
-  // forward pass saved of them is zero.
-  void ClearRun(int64_t row, int64_t t) const {
-    const MaskedRun run =
-        EnteredRun(args_.mask, steps_, row, t, args_.sequence.reverse ? 1 : -1);
-    if (args_.grad_gates != args_.gates) {
-      ZeroRow(args_.grad_gates + run.first * width_, run.count * width_);
-    }
-    if (Cell::kSplitCandidate) {
-      ZeroRow(args_.grad_candidate + run.first * units_, run.count * units_);
-    }
-  }
-
-  // The state was set to zero before this step: nothing reaches further back.
-  void DropState(int64_t row) {
-    row_states_[row].has_product = false;
-    row_states_[row].has_direct = false;
-    if (Cell::kHasCellState) ZeroRow(grad_c_ + row * unit_stride_, units_);
   }
 
   // All rows, for the gradients of the initial states.
@@ -378,13 +238,8 @@ class BackwardPass {
     BackwardRow<S>* rows = step_rows_ + begin;
     bool any_product = false;
     for (int64_t row = begin; row < end; ++row) {
-      any_product |= row_states_[row].has_product;
-      rows[row - begin] = StateRow(row);
-      rows[row - begin].grad_gates = args_.grad_initial_h + row * units_;
-      if (Cell::kHasCellState) {
-        CopyRow(args_.grad_initial_c + row * units_,
-                grad_c_ + row * unit_stride_, units_);
-      }
+      any_product |= rows_.HasProduct(row);
+      rows[row - begin] = rows_.TakeInitial(row);
     }
     return {end - begin, any_product};
   }
@@ -485,26 +340,17 @@ class BackwardPass {
   const int64_t width_;  // GU
   BackwardWeights<Cell> weights_;
   const StateProduct<Cell> product_;
-  const int64_t gate_stride_;  // U in whole groups
-  const int64_t grad_stride_;
-  const int64_t unit_stride_;
   const int sharers_;  // threads that share all rows; 1: each takes blocks
   const int chunks_;
   const RowSplit split_;
   Cell cell_;
+  BackwardRows<Cell> rows_;
   BiasSums<Cell> bias_sums_;
   Stages stages_;
   Taken shared_;
-  bool prefetches_;  // a block's next step, beforehand
 
   // In the scratch memory:
-  P* grad_z_;    // (B, 2, stride of G gates)
-  C* grad_c_;    // (B, stride of U)
-  C* direct_;    // (B, stride of U)
-  C* pending_;   // (B, stride of U)
-  P* zero_row_;  // (G, gate stride)
-  V* sums_;      // of the product by gate, kTileVectors for a row and panel
-  RowState* row_states_;
+  V* sums_;  // of the product by gate, kTileVectors for a row and panel
   BackwardRow<S>* step_rows_;
   Stages::Chunk* stage_chunks_;
 };

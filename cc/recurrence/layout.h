@@ -117,7 +117,8 @@ inline constexpr double kPrefetchedBytes = 256 * 1024;
 inline constexpr double kStreamedBytes = 32e6;
 
 // Operands of one gate up to this size stay there beside a panel of large
-// weights.
+// weights. By `engine_speed lstm float 1000,100,10,1`, the backward pass: 131
+// GF/s with all rows at once, 124 with half of them, 113 panel by panel.
 inline constexpr double kResidentOperands = 480 * 1024;
 
 // A panel of packed weights that fewer tiles use is not worth its packing.
