@@ -49,6 +49,11 @@ if compiler.is_x86_64():
         "#if !defined(__AVX512BF16__) || !defined(__AVX512VL__) || "
         "!defined(ECORNN_HAVE_AVX512BF16)\n#error flags\n#endif\n"
     )
+    SOURCES["cc/wide_amxbf16.cc"] = (
+        "#if !defined(__AMX_TILE__) || !defined(__AMX_BF16__) || "
+        "!defined(__AVX512BF16__) || !defined(ECORNN_HAVE_AMXBF16)\n"
+        "#error flags\n#endif\n"
+    )
 
 
 @pytest.fixture
@@ -140,7 +145,7 @@ def test_the_library_and_what_it_was_built_for(project):
     assert info["COMPILER"]
     expected = ["generic"]
     if compiler.is_x86_64():
-        expected += ["avx2", "avx512", "avx512bf16"]
+        expected += ["avx2", "avx512", "avx512bf16", "amxbf16"]
     assert list(info["INSTRUCTION_SETS"]) == expected
 
 

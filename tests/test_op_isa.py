@@ -11,6 +11,7 @@ from tf_ecornn import _library
 AVX2 = {"avx2", "fma", "f16c"}
 AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl"} | AVX2
 NEEDED_FLAGS = {
+    "amxbf16": {"amx_tile", "amx_bf16", "avx512_bf16"} | AVX512,
     "avx512bf16": {"avx512_bf16"} | AVX512,
     "avx512": AVX512,
     "avx2": AVX2,

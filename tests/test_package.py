@@ -264,7 +264,7 @@ def objects(instruction_set):
     return found or pytest.skip(f"no {instruction_set} object in this folder")
 
 
-@pytest.mark.parametrize("instruction_set", ["avx2", "avx512", "avx512bf16"])
+@pytest.mark.parametrize("instruction_set", ["avx2", "avx512", "avx512bf16", "amxbf16"])
 def test_wide_units_share_no_code_with_others(instruction_set):
     """A function the linker may take for all must not need a newer processor."""
     for file in objects(instruction_set):

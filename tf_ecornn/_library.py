@@ -23,6 +23,7 @@ _PATH = Path(__file__).with_name("_ecornn.so")
 _AVX2 = {"avx2", "fma", "f16c"}
 _AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl"} | _AVX2
 _PROCESSOR_FLAGS = {
+    "amxbf16": {"amx_tile", "amx_bf16", "avx512_bf16"} | _AVX512,
     "avx512bf16": {"avx512_bf16"} | _AVX512,
     "avx512": _AVX512,
     "avx2": _AVX2,
@@ -155,6 +156,16 @@ _functions.ecornn_calls.restype = ctypes.c_int64
 _functions.ecornn_recorded.restype = ctypes.c_char_p
 
 
+def _check_isa_in_use() -> None:
+    """Refuses a TF_ECORNN_ISA that the processor has and the system withholds."""
+    wanted = os.environ.get("TF_ECORNN_ISA")
+    if wanted and wanted != isa():
+        raise ImportError(
+            f"TF_ECORNN_ISA={wanted!r} cannot be had: the operating system does not "
+            f"let this process use it. {isa()!r} would be used."
+        )
+
+
 def register_gradient(op_type: str) -> Callable[[Callable], Callable]:
     """`tf.RegisterGradient`, for modules that may be imported or reloaded again.
 
@@ -172,8 +183,11 @@ def register_gradient(op_type: str) -> Callable[[Callable], Callable]:
 
 
 def isa() -> str:
-    """The instruction set in use: "avx512bf16", "avx512", "avx2" or "generic"."""
+    """The instruction set in use, one of `compiled_isas()`."""
     return _functions.ecornn_isa().decode()
+
+
+_check_isa_in_use()
 
 
 def compiled_isas() -> tuple[str, ...]:

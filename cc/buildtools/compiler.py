@@ -46,6 +46,7 @@ INSTRUCTION_SETS = {
     "avx2": _AVX2,
     "avx512": _AVX512,
     "avx512bf16": ("-mavx512bf16", *_AVX512),
+    "amxbf16": ("-mamx-tile", "-mamx-bf16", "-mavx512bf16", *_AVX512),
 }
 
 

@@ -113,6 +113,7 @@ class BackwardPass {
   void Pack(int panel) { weights_.Pack(panel); }
 
   void RunBlock(int block) {
+    const ProductScope products;
     const int64_t first_group = split_.FirstGroup(block);
     const int64_t last_group = split_.FirstGroup(block + 1);
     const int64_t begin = split_.FirstRow(block);
@@ -131,6 +132,7 @@ class BackwardPass {
 
   // One of the threads that share all rows.
   void Share(int sharer) {
+    const ProductScope products;
     stages_.Work(
         chunks_ * sharer / sharers_, [&](int64_t stage) { Prepare(stage); },
         [&](int64_t stage, int chunk) {

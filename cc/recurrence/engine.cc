@@ -11,13 +11,19 @@ Team::~Team() = default;
 template <class S>
 const Engine<S>& EngineFor(Isa isa) {
   switch (isa) {
+    case Isa::kAmxBf16:
+#ifdef ECORNN_HAVE_AMXBF16
+      if constexpr (std::is_same_v<S, BFloat16>) {
+        return amxbf16::UnitEngine<S>::kEngine;
+      }
+#endif
     case Isa::kAvx512Bf16:
 #ifdef ECORNN_HAVE_AVX512BF16
       if constexpr (std::is_same_v<S, BFloat16>) {
         return avx512bf16::UnitEngine<S>::kEngine;
       }
 #endif
-      // The other types gain nothing.
+      // The other types gain nothing from either.
     case Isa::kAvx512:
 #ifdef ECORNN_HAVE_AVX512
       return avx512::UnitEngine<S>::kEngine;

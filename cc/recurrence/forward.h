@@ -200,6 +200,7 @@ class ForwardPass {
   }
 
   void RunBlock(int block) {
+    const ProductScope products;
     const int64_t begin = split_.FirstRow(block);
     const int64_t end = split_.FirstRow(block + 1);
     StartRows(begin, end);
@@ -216,6 +217,7 @@ class ForwardPass {
 
   // One of the threads that share all rows.
   void Share(int sharer) {
+    const ProductScope products;
     stages_.Work(
         chunks_ * sharer / sharers_, [&](int64_t stage) { Prepare(stage); },
         [&](int64_t stage, int chunk) {

@@ -11,8 +11,11 @@ namespace ecornn {
 namespace ECORNN_TARGET {
 
 // A tile holds kTileRows x 4 sums; with a broadcast per row and one vector of
-// weights it fills the 32 registers of AVX-512 or the 16 of AVX2 and SSE2.
-#if defined(__AVX512F__)
+// weights it fills the 32 registers of AVX-512 or the 16 of AVX2 and SSE2. Of
+// AMX's registers two take the rows.
+#if defined(__AMX_BF16__)
+inline constexpr int kTileRows = 32;
+#elif defined(__AVX512F__)
 inline constexpr int kTileRows = 6;
 #else
 inline constexpr int kTileRows = 3;

@@ -10,6 +10,10 @@
 #include "layout.h"
 #include "storage.h"
 
+#if defined(__AMX_BF16__)
+#include "matrix_registers.h"
+#endif
+
 namespace ecornn {
 namespace ECORNN_TARGET {
 
@@ -19,6 +23,7 @@ struct Multiply {
   using Sum = typename Simd<P>::Vector;
   using Groups = Sum;
   static constexpr int kGroup = 1;
+  static constexpr int kWhole = 1;  // depths are multiples of it
 
   // A group in every lane.
   ECORNN_INLINE static Groups Spread(const P* group) {
@@ -50,6 +55,11 @@ struct Multiply<BFloat16> {
   using Sum = VectorF;
   using Groups = VectorI32;
   static constexpr int kGroup = 2;
+#if defined(__AMX_BF16__)
+  static constexpr int kWhole = matrix::kDepth;
+#else
+  static constexpr int kWhole = kGroup;
+#endif
 
   ECORNN_INLINE static Groups Spread(const BFloat16* group) {
     int32_t pair;
@@ -67,7 +77,8 @@ struct Multiply<BFloat16> {
   // A row that is null is zero.
   ECORNN_INLINE static void Pack(const BFloat16* const* rows, int count,
                                  BFloat16* to) {
-    const VectorF low = LoadFirst(rows[0], count);
+    const VectorF low =
+        rows[0] == nullptr ? VectorF{} : LoadFirst(rows[0], count);
     const VectorF high =
         rows[1] == nullptr ? VectorF{} : LoadFirst(rows[1], count);
     const __m512i pairs = _mm512_or_si512(
@@ -85,14 +96,14 @@ struct ProductTypeOf<BFloat16> {
 template <class S>
 using ProductType = typename ProductTypeOf<S>::Type;
 
-// A depth in whole groups.
+// A depth in whole groups, as many as are multiplied at once.
 template <class P>
 constexpr int64_t WholeGroups(int64_t depth) {
-  constexpr int64_t kGroup = Multiply<P>::kGroup;
-  return CeilDiv(depth, kGroup) * kGroup;
+  constexpr int64_t kWhole = Multiply<P>::kWhole;
+  return CeilDiv(depth, kWhole) * kWhole;
 }
 
-// Ends a row of `depth` operands with zeros up to a whole group.
+// Ends a row of `depth` operands with zeros up to whole groups.
 template <class P>
 ECORNN_INLINE void EndGroup(P* row, int64_t depth) {
   ZeroRow(row + depth, WholeGroups<P>(depth) - depth);
@@ -237,18 +248,47 @@ void TileProductOfColumns(const P* a, int64_t columns, int64_t depth,
   }
 }
 
+#if defined(__AMX_BF16__)
+using ProductScope = matrix::Scope;
+#else
+// While one lives, its thread may call products.
+struct ProductScope {
+  ProductScope() {}
+};
+
 // The tile products by their sizes: rows 1 ... kTileRows, vectors 1 ... 4.
 template <class S>
-struct Products {
+class Products {
+ public:
   using P = ProductType<S>;
+  using C = ComputeType<S>;
   using V = typename Multiply<P>::Sum;
-  using Plain = void (*)(const P* const*, int64_t, const P*, Ahead, V*);
-  using PerVector = void (*)(const P* const*, int64_t, int64_t, const P*, V*);
-  using InPlace = void (*)(const ComputeType<S>* const*, int64_t, const S*,
-                           int64_t, int64_t, V*);
-  using OfColumns = void (*)(const P*, int64_t, int64_t, const P*,
-                             ComputeType<P>*, int64_t, const AheadOfRows&);
 
+  static void Plain(int rows, int vectors, const P* const* a, int64_t depth,
+                    const P* panel, Ahead ahead, V* sums) {
+    kPlain[rows - 1][vectors - 1](a, depth, panel, ahead, sums);
+  }
+  static void PerVector(int rows, int vectors, const P* const* a,
+                        int64_t operand_stride, int64_t depth, const P* panel,
+                        V* sums) {
+    kPerVector[rows - 1][vectors - 1](a, operand_stride, depth, panel, sums);
+  }
+  // Single groups need no packing.
+  static constexpr bool kHasInPlace = Multiply<P>::kGroup == 1;
+  static void InPlace(int rows, int vectors, const C* const* a, int64_t depth,
+                      const S* weights, int64_t stride, int64_t vector_stride,
+                      V* sums) {
+    kInPlace[rows - 1][vectors - 1](a, depth, weights, stride, vector_stride,
+                                    sums);
+  }
+  static void OfColumns(int rows, int vectors, const P* a, int64_t columns,
+                        int64_t depth, const P* panel, C* c, int64_t c_stride,
+                        const AheadOfRows& ahead) {
+    kOfColumns[rows - 1][vectors - 1](a, columns, depth, panel, c, c_stride,
+                                      ahead);
+  }
+
+ private:
 #define ECORNN_ROW(function, T, R)                             \
   {&function<T, R, 1>, &function<T, R, 2>, &function<T, R, 3>, \
    &function<T, R, 4>}
@@ -262,19 +302,20 @@ struct Products {
   {ECORNN_ROW(function, T, 1), ECORNN_ROW(function, T, 2), \
    ECORNN_ROW(function, T, 3)}
 #endif
-  static constexpr Plain kPlain[kTileRows][kTileVectors] =
-      ECORNN_TABLE(TileProduct, P);
-  static constexpr PerVector kPerVector[kTileRows][kTileVectors] =
-      ECORNN_TABLE(TileProductPerVector, P);
-  // Single groups need no packing.
-  static constexpr bool kHasInPlace = Multiply<P>::kGroup == 1;
-  static constexpr InPlace kInPlace[kTileRows][kTileVectors] =
-      ECORNN_TABLE(TileProductInPlace, S);
-  static constexpr OfColumns kOfColumns[kTileRows][kTileVectors] =
-      ECORNN_TABLE(TileProductOfColumns, P);
+  static constexpr decltype(&TileProduct<P, 1, 1>)
+      kPlain[kTileRows][kTileVectors] = ECORNN_TABLE(TileProduct, P);
+  static constexpr decltype(&TileProductPerVector<P, 1, 1>)
+      kPerVector[kTileRows][kTileVectors] =
+          ECORNN_TABLE(TileProductPerVector, P);
+  static constexpr decltype(&TileProductInPlace<S, 1, 1>)
+      kInPlace[kTileRows][kTileVectors] = ECORNN_TABLE(TileProductInPlace, S);
+  static constexpr decltype(&TileProductOfColumns<P, 1, 1>)
+      kOfColumns[kTileRows][kTileVectors] =
+          ECORNN_TABLE(TileProductOfColumns, P);
 #undef ECORNN_TABLE
 #undef ECORNN_ROW
 };
+#endif
 
 // One of `count` tiles that take the same panel.
 struct Turn {
@@ -282,18 +323,28 @@ struct Turn {
 };
 
 // Calls tile(turn, first, rows) for runs, from row `first` on, of at most
-// kTileRows of `count` rows, as even as possible.
+// kTileRows of `count` rows: as even as possible, or where matrix registers
+// want whole ones all but the last of kTileRows.
 template <class F>
 ECORNN_INLINE void ForEachTile(int64_t count, const F& tile) {
   const int64_t tiles = CeilDiv<int64_t>(count, kTileRows);
   for (int64_t i = 0; i < tiles; ++i) {
+#if defined(__AMX_BF16__)
+    const int64_t first = i * kTileRows;
+    const int64_t end = MinOf(first + kTileRows, count);
+#else
     const int64_t first = count * i / tiles;
-    tile(Turn{i, tiles}, first,
-         static_cast<int>(count * (i + 1) / tiles - first));
+    const int64_t end = count * (i + 1) / tiles;
+#endif
+    tile(Turn{i, tiles}, first, static_cast<int>(end - first));
   }
 }
 
 }  // namespace ECORNN_TARGET
 }  // namespace ecornn
+
+#if defined(__AMX_BF16__)
+#include "matrix_products.h"
+#endif
 
 #endif  // TF_ECORNN_CC_RECURRENCE_PRODUCT_H_

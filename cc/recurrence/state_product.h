@@ -45,8 +45,9 @@ class StateProduct {
     const P* operands[kTileRows];
     SetOperands<kPhase>(0, rows, n, operands);
     const P* panel = weights_.Panel(Cell::kFirstGate[kPhase], p);
-    Products<S>::kPlain[n - 1][weights_.Vectors(p) - 1](
-        operands, Cell::kGateCount[kPhase] * stride_, panel, {panel, 0}, sums);
+    Products<S>::Plain(n, weights_.Vectors(p), operands,
+                       Cell::kGateCount[kPhase] * stride_, panel, {panel, 0},
+                       sums);
   }
 
   // Of rows and panels [first_panel, last_panel): all meet
@@ -75,9 +76,8 @@ class StateProduct {
           const P* operands[kTileRows];
           SetOperands<kPhase>(g, rows + first, n, operands);
           V part[kTileRows * kTileVectors];
-          Products<S>::kPlain[n - 1][vectors - 1](
-              operands, stride_, panel, weights_.Next(p, panel, next, tile),
-              part);
+          Products<S>::Plain(n, vectors, operands, stride_, panel,
+                             weights_.Next(p, panel, next, tile), part);
           if (has_dropout_ && kPhase == 0) {
             for (int r = 0; r < n; ++r) {
               Keep(rows[first + r].dropout + g * units_, p, vectors,

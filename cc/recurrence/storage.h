@@ -105,6 +105,12 @@ ECORNN_INLINE VectorF WidenBFloat16(__m256i bits) {
   return (VectorF)_mm512_maskz_slli_epi32(
       kAll32, _mm512_maskz_cvtepu16_epi32(kAll32, bits), 16);
 }
+#if defined(__AVX512BF16__)
+// Denormals become zero.
+ECORNN_INLINE __m256i NarrowBFloat16(VectorF v) {
+  return (__m256i)_mm512_maskz_cvtneps_pbh(kAll32, (__m512)v);
+}
+#else
 ECORNN_INLINE __m256i NarrowBFloat16(VectorF v) {
   const VectorI32 bits = (VectorI32)v;
   const VectorI32 rounded = bits + 0x7fff + ((bits >> 16) & 1);
@@ -113,6 +119,7 @@ ECORNN_INLINE __m256i NarrowBFloat16(VectorF v) {
   return _mm512_maskz_cvtepi32_epi16(
       kAll32, _mm512_maskz_srli_epi32(kAll32, (__m512i)chosen, 16));
 }
+#endif
 ECORNN_INLINE VectorF LoadFirst(const BFloat16* p, int n) {
   return WidenBFloat16(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
 }

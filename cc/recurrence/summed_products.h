@@ -68,12 +68,16 @@ class SummedProducts {
  private:
   static constexpr int kLanes = Simd<C>::kLanes;
   static constexpr int kGroup = Multiply<P>::kGroup;
+  static constexpr int kWhole = Multiply<P>::kWhole;
   static constexpr int64_t kPanelWidth = kTileVectors * kLanes;
   // Steps of a window: enough of them for what a tile's sums cost to fetch, few
   // enough for a panel of the right-hand side to stay in the first-level cache.
   // By `engine_speed lstm float 128,64,20,32`, with two multiply-adds a cycle:
   // 138 GF/s, 134 at 64, 125 at 128, 119 at 192.
   static constexpr int64_t kWindow = 96;
+  static_assert(kWindow % kWhole == 0);
+  // What products may read behind the last left column.
+  static constexpr int64_t kReadBeyond = kWhole == kGroup ? 0 : 15 * kWhole;
   // Tiles of left columns that are worth packing a panel for.
   static constexpr int64_t kSmallestRun = 3;
 
@@ -89,7 +93,7 @@ class SummedProducts {
     int64_t first_step, last_step;  // among the valid ones
     int64_t first_left, last_left;
     int64_t first_panel, last_panel;
-    P* left;   // (window / group, columns, group)
+    P* left;   // (window / whole groups, columns, whole groups)
     P* right;  // (window / group, panel, group)
     P* row;    // (group, columns) of the first left-hand side, with factors
     C* sums;   // of the chunk
@@ -112,7 +116,7 @@ class SummedProducts {
     const int64_t columns = CeilDiv(left_width_, left_runs_);
     valid_ = arena.template Take<int64_t>(
         args_.mask == nullptr ? 0 : args_.batch * args_.steps);
-    left_size_ = columns * kWindow;
+    left_size_ = columns * kWindow + kReadBeyond;
     left_ = arena.template Take<P>(tasks * left_size_);
     right_ = arena.template Take<P>(tasks * kPanelWidth * kWindow);
     row_size_ = args_.factors == nullptr ? 0 : columns * kGroup;
@@ -146,6 +150,7 @@ class SummedProducts {
   }
 
   void RunTask(int task) {
+    const ProductScope products;
     const int64_t m = task % left_runs_;
     const int64_t p = task / left_runs_ % panel_runs_;
     const int64_t c = task / left_runs_ / panel_runs_;
@@ -190,9 +195,10 @@ class SummedProducts {
                                       ? Next(part.first_panel, args_.left_count,
                                              tile.index, next_rows)
                                       : Next(p + 1, 0, tile.index, rows);
-        Products<S>::kOfColumns[n - 1][vectors - 1](
-            part.left + first * kGroup, part.columns(), depth, part.right,
-            Sums(part.sums, part.first_left + first, p), SumsWidth(), ahead);
+        Products<S>::OfColumns(n, vectors, part.left + first * kWhole,
+                               part.columns(), depth, part.right,
+                               Sums(part.sums, part.first_left + first, p),
+                               SumsWidth(), ahead);
       });
     }
   }
@@ -241,8 +247,10 @@ class SummedProducts {
   void PackRight(const Part& part, Window window, int64_t p) const {
     const S* from = args_.right + args_.first + PanelBegin(p);
     const int64_t columns = PanelColumns(p);
+    const int64_t end =
+        window.begin + WholeGroups<P>(window.end - window.begin);
     P* to = part.right;
-    for (int64_t i = window.begin; i < window.end; i += kGroup) {
+    for (int64_t i = window.begin; i < end; i += kGroup) {
       const S* rows[kGroup];
       SetRows(from, args_.width, i, window.end, rows);
       to = PackGroups(rows, columns, to);
@@ -252,8 +260,10 @@ class SummedProducts {
   // The left-hand sides, side by side. Part `g` of the columns says by what the
   // first one is multiplied.
   void PackLeft(const Part& part, Window window, int64_t g) const {
-    for (int64_t i = window.begin; i < window.end; i += kGroup) {
-      P* to = part.left + (i - window.begin) * part.columns();
+    const int64_t depth = WholeGroups<P>(window.end - window.begin);
+    for (int64_t k = 0; k < depth; k += kGroup) {
+      const int64_t i = window.begin + k;
+      P* to = part.left + k / kWhole * kWhole * part.columns() + k % kWhole;
       ForEachLeft(
           part.first_left, part.last_left,
           [&](int l, int64_t first, int64_t last) {
@@ -275,7 +285,7 @@ class SummedProducts {
               }
               PackExactly(scaled, count, to);
             }
-            to += count * kGroup;
+            to += count * kWhole;
           });
     }
   }
@@ -324,20 +334,41 @@ class SummedProducts {
     return to;
   }
 
-  // The same, and nothing is written past the last column.
+  // The same of left columns, a group of each in its place among whole groups.
+  // Nothing is written past the last one.
   template <class From>
   static void PackExactly(const From* const* rows, int64_t columns, P* to) {
     const int64_t whole = columns / kLanes * kLanes;
-    to = PackGroups(rows, whole, to);
-    if (whole == columns) return;
-    for (int64_t k = whole; k < columns; ++k) {
-      for (int j = 0; j < kGroup; ++j, ++to) {
+    if constexpr (kWhole == kGroup) {
+      to = PackGroups(rows, whole, to);
+    } else {
+      for (int64_t k = 0; k < whole; k += kLanes, to += kLanes * kWhole) {
+        PackApart(rows, k, to);
+      }
+    }
+    for (int64_t k = whole; k < columns; ++k, to += kWhole) {
+      for (int j = 0; j < kGroup; ++j) {
         if (rows[j] == nullptr) {
-          ZeroRow(to, 1);
+          ZeroRow(to + j, 1);
         } else {
-          CopyRow(to, rows[j] + k, 1);
+          CopyRow(to + j, rows[j] + k, 1);
         }
       }
+    }
+  }
+
+  // A vector of groups, from column k on, to places apart.
+  template <class From>
+  static void PackApart(const From* const* rows, int64_t k, P* to) {
+    const From* at[kGroup];
+    for (int j = 0; j < kGroup; ++j) {
+      at[j] = rows[j] == nullptr ? nullptr : rows[j] + k;
+    }
+    P groups[kLanes * kGroup];
+    Multiply<P>::Pack(at, kLanes, groups);
+    for (int i = 0; i < kLanes; ++i) {
+      __builtin_memcpy((void*)(to + i * kWhole), groups + i * kGroup,
+                       kGroup * sizeof(P));
     }
   }
 

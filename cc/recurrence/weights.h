@@ -75,6 +75,7 @@ class ForwardWeights {
           Multiply<P>::Pack(rows, count, to);
         }
       }
+      ZeroRow(to, Panel(q, p) + PanelSize(q) - to);
     }
   }
 
@@ -86,14 +87,14 @@ class ForwardWeights {
     if constexpr (Products<S>::kHasInPlace) {
       const int64_t u = p * kLanes;
       if (in_place_ && units_ - u >= kLanes) {
-        Products<S>::kInPlace[n - 1][kVectors - 1](
-            operands, rows_, weights_ + Cell::kFirstGate[kPhase] * units_ + u,
-            Cell::kGates * units_, units_, sums);
+        Products<S>::InPlace(n, kVectors, operands, rows_,
+                             weights_ + Cell::kFirstGate[kPhase] * units_ + u,
+                             Cell::kGates * units_, units_, sums);
         return;
       }
     }
-    Products<S>::kPlain[n - 1][kVectors - 1](
-        operands, depth(), Panel(kPhase, p), Next<kPhase>(p, tile), sums);
+    Products<S>::Plain(n, kVectors, operands, depth(), Panel(kPhase, p),
+                       Next<kPhase>(p, tile), sums);
   }
 
   // The same where each gate has an operand of its own, `stride` from the last
@@ -101,8 +102,8 @@ class ForwardWeights {
   template <int kPhase>
   ECORNN_INLINE void ProductByGate(const P* const* operands, int64_t stride,
                                    int n, int64_t p, V* sums) const {
-    Products<S>::kPerVector[n - 1][Cell::kGateCount[kPhase] - 1](
-        operands, stride, depth(), Panel(kPhase, p), sums);
+    Products<S>::PerVector(n, Cell::kGateCount[kPhase], operands, stride,
+                           depth(), Panel(kPhase, p), sums);
   }
 
  private:
@@ -112,11 +113,13 @@ class ForwardWeights {
   ECORNN_INLINE Ahead Next(int64_t p, Turn tile) const {
     const P* panel = Panel(kPhase, p);
     if (!is_large_) return {panel, 0};
-    return NextPanel(panel, depth() / kGroup,
-                     depth() * Cell::kGateCount[kPhase] * kLanes, tile,
+    return NextPanel(panel, depth() / kGroup, PanelSize(kPhase), tile,
                      Panel(kPhase, p + 1 < panels() ? p + 1 : 0));
   }
 
+  int64_t PanelSize(int q) const {
+    return depth() * Cell::kGateCount[q] * kLanes;
+  }
   P* Panel(int q, int64_t p) const {
     return packed_ +
            depth() * kLanes *
@@ -184,7 +187,8 @@ class BackwardWeights {
           if (u < units_ && k + kRun <= units_) {
             PackRun(from, kRun, width, run + i * kGroup);
           } else {
-            const int64_t there = u < units_ ? MinOf(kRun, units_ - k) : 0;
+            const int64_t there =
+                u < units_ && k < units_ ? MinOf(kRun, units_ - k) : 0;
             PackRun(from, there, width, run + i * kGroup);
             for (int64_t j = there; j < count; ++j) {
               ZeroRow(run + (j / kGroup * width + i) * kGroup + j % kGroup, 1);

@@ -22,6 +22,7 @@
 #include <memory>
 #include <vector>
 
+#include "../kernels/flush_denormals.h"
 #include "../recurrence/engine.h"
 #include "../recurrence/solo_team.h"
 
@@ -262,4 +263,7 @@ int Run(int count, char** words) {
 }  // namespace
 }  // namespace ecornn
 
-int main(int count, char** words) { return ecornn::Run(count, words); }
+int main(int count, char** words) {
+  const ecornn::FlushDenormals flush;
+  return ecornn::Run(count, words);
+}

@@ -53,7 +53,8 @@ struct BackwardRun {
 // The instruction sets that this machine can run.
 inline std::vector<Isa> AvailableIsas() {
   std::vector<Isa> available;
-  for (Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16,
+                  Isa::kAmxBf16}) {
     if (IsaAvailable(isa)) available.push_back(isa);
   }
   return available;

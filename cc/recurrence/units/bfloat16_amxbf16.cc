@@ -1,0 +1,4 @@
+#define ECORNN_TARGET amxbf16
+#include "unit.h"
+
+ECORNN_DEFINE_UNIT(BFloat16)
