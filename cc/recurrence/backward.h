@@ -73,9 +73,9 @@ class BackwardPass {
         StartGroups(0, split_.groups());
         stages_.Begin(stages() + 1, stage_chunks_, chunks_);
         Prepare(0);
-        RunTasks<&BackwardPass::Share>(team, sharers_, this);
+        RunProducts<&BackwardPass::Share>(team, sharers_, this);
       } else {
-        RunTasks<&BackwardPass::RunBlock>(team, split_.blocks(), this);
+        RunProducts<&BackwardPass::RunBlock>(team, split_.blocks(), this);
       }
     }
     bias_sums_.Write();
@@ -113,7 +113,6 @@ class BackwardPass {
   void Pack(int panel) { weights_.Pack(panel); }
 
   void RunBlock(int block) {
-    const ProductScope products;
     const int64_t first_group = split_.FirstGroup(block);
     const int64_t last_group = split_.FirstGroup(block + 1);
     const int64_t begin = split_.FirstRow(block);
@@ -132,7 +131,6 @@ class BackwardPass {
 
   // One of the threads that share all rows.
   void Share(int sharer) {
-    const ProductScope products;
     stages_.Work(
         chunks_ * sharer / sharers_, [&](int64_t stage) { Prepare(stage); },
         [&](int64_t stage, int chunk) {

@@ -79,9 +79,9 @@ class ForwardPass {
       StartRows(0, batch_);
       stages_.Begin(steps_ * Cell::kPhases, stage_chunks_, chunks_);
       Prepare(0);
-      RunTasks<&ForwardPass::Share>(team, sharers_, this);
+      RunProducts<&ForwardPass::Share>(team, sharers_, this);
     } else {
-      RunTasks<&ForwardPass::RunBlock>(team, split_.blocks(), this);
+      RunProducts<&ForwardPass::RunBlock>(team, split_.blocks(), this);
     }
   }
 
@@ -200,7 +200,6 @@ class ForwardPass {
   }
 
   void RunBlock(int block) {
-    const ProductScope products;
     const int64_t begin = split_.FirstRow(block);
     const int64_t end = split_.FirstRow(block + 1);
     StartRows(begin, end);
@@ -217,7 +216,6 @@ class ForwardPass {
 
   // One of the threads that share all rows.
   void Share(int sharer) {
-    const ProductScope products;
     stages_.Work(
         chunks_ * sharer / sharers_, [&](int64_t stage) { Prepare(stage); },
         [&](int64_t stage, int chunk) {

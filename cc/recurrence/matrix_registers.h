@@ -19,32 +19,26 @@ inline constexpr int kRows = 16;
 inline constexpr int kDepth = 32;
 inline constexpr int64_t kRowBytes = 64;
 
-// While one lives, its thread may use the registers. The system then saves
-// 8 KiB more of a thread that it interrupts, so no longer than needed.
-class Scope {
- public:
-  Scope() { _tile_loadconfig(&kAll); }
-  ~Scope() { _tile_release(); }
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-
- private:
-  struct Configuration {
-    uint8_t palette;
-    uint8_t start_row;
-    uint8_t reserved[14];
-    uint16_t row_bytes[8];
-    uint8_t more_reserved[16];
-    uint8_t rows[8];
-    uint8_t even_more_reserved[8];
-  };
-  // In memory of its own: compilers see a read of the first bytes alone.
-  alignas(64) static constexpr Configuration kAll = {
-      1,  0,
-      {}, {64, 64, 64, 64, 64, 64, 64, 64},
-      {}, {16, 16, 16, 16, 16, 16, 16, 16},
-      {}};
+struct Configuration {
+  uint8_t palette;
+  uint8_t start_row;
+  uint8_t reserved[14];
+  uint16_t row_bytes[8];
+  uint8_t more_reserved[16];
+  uint8_t rows[8];
+  uint8_t even_more_reserved[8];
 };
+// In memory of its own: compilers see a read of the first bytes alone.
+alignas(64) inline constexpr Configuration kAllRegisters = {
+    1,  0,
+    {}, {64, 64, 64, 64, 64, 64, 64, 64},
+    {}, {16, 16, 16, 16, 16, 16, 16, 16},
+    {}};
+
+// Around a thread's use of the registers. In between the system saves 8 KiB
+// more of a thread that it interrupts, so not for longer than needed.
+ECORNN_INLINE void Begin() { _tile_loadconfig(&kAllRegisters); }
+ECORNN_INLINE void End() { _tile_release(); }
 
 // Compilers may not know that loads to registers read what was just written.
 ECORNN_INLINE void FinishStores() { __asm__ volatile("" ::: "memory"); }

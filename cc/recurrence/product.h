@@ -248,14 +248,19 @@ void TileProductOfColumns(const P* a, int64_t columns, int64_t depth,
   }
 }
 
+// Around a thread's products.
+ECORNN_INLINE void BeginProducts() {
 #if defined(__AMX_BF16__)
-using ProductScope = matrix::Scope;
-#else
-// While one lives, its thread may call products.
-struct ProductScope {
-  ProductScope() {}
-};
+  matrix::Begin();
+#endif
+}
+ECORNN_INLINE void EndProducts() {
+#if defined(__AMX_BF16__)
+  matrix::End();
+#endif
+}
 
+#if !defined(__AMX_BF16__)
 // The tile products by their sizes: rows 1 ... kTileRows, vectors 1 ... 4.
 template <class S>
 class Products {

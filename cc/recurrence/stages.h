@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <stdint.h>
 
+#include "product.h"
 #include "target.h"
 #include "team.h"
 
@@ -25,6 +26,19 @@ void RunTasks(Team& team, int count, Object* object) {
       count,
       [](void* context, int index) {
         (static_cast<Object*>(context)->*kMethod)(index);
+      },
+      object);
+}
+
+// The same of a method that multiplies.
+template <auto kMethod, class Object>
+void RunProducts(Team& team, int count, Object* object) {
+  team.Run(
+      count,
+      [](void* context, int index) {
+        BeginProducts();
+        (static_cast<Object*>(context)->*kMethod)(index);
+        EndProducts();
       },
       object);
 }

@@ -61,7 +61,8 @@ class SummedProducts {
     Arena arena(scratch);
     Place(arena);
     FindValid();
-    RunTasks<&SummedProducts::RunTask>(team, static_cast<int>(Tasks()), this);
+    RunProducts<&SummedProducts::RunTask>(team, static_cast<int>(Tasks()),
+                                          this);
     RunTasks<&SummedProducts::Write>(team, static_cast<int>(write_runs_), this);
   }
 
@@ -150,7 +151,6 @@ class SummedProducts {
   }
 
   void RunTask(int task) {
-    const ProductScope products;
     const int64_t m = task % left_runs_;
     const int64_t p = task / left_runs_ % panel_runs_;
     const int64_t c = task / left_runs_ / panel_runs_;
