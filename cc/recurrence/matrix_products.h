@@ -89,11 +89,11 @@ class Products {
     matrix::Operands more(a + matrix::kRows, rows - matrix::kRows, 0);
     // Two vectors at a time; what is fetched is shared out among them.
     constexpr int kPart = NV > 2 ? matrix::kDepth / 2 : matrix::kDepth;
-    matrix::MultiplyTwiceTheRows<MinOf(NV, 2), false>(
+    matrix::MultiplyTwiceTheRows<MinOf(NV, 2)>(
         first, more, depth, {panel, kStride}, {SumsOf(sums, 0), kStride},
         [&](int64_t k) { Fetch(&ahead, k, k + kPart); });
     if constexpr (NV > 2) {
-      matrix::MultiplyTwiceTheRows<NV - 2, false>(
+      matrix::MultiplyTwiceTheRows<NV - 2>(
           first, more, depth, {panel + 2 * kVectorOfPairs, kStride},
           {SumsOf(sums, 2), kStride},
           [&](int64_t k) { Fetch(&ahead, k + kPart, k + matrix::kDepth); });
@@ -102,11 +102,7 @@ class Products {
 
   // What there is to fetch with the pairs of [begin, end).
   ECORNN_INLINE static void Fetch(Ahead* ahead, int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; k += 2) {
-      if ((k & ahead->skip_bits) != 0) continue;
-      PrefetchLines(static_cast<const char*>(ahead->line), 1);
-      ahead->line = static_cast<const char*>(ahead->line) + ahead->step;
-    }
+    for (int64_t k = begin; k < end; k += 2) ahead->Fetch(k);
   }
 
   template <int NV>
@@ -116,9 +112,7 @@ class Products {
     constexpr int64_t kStride = NV * sizeof(V);
     const int64_t stride = c_stride * sizeof(float);
     const auto fetch = [&](int64_t k) {
-      for (int64_t i = k; i < k + matrix::kDepth; ++i) {
-        PrefetchLines(ahead.line + ahead.rows[i] * ahead.stride, 1);
-      }
+      for (int64_t i = k; i < k + matrix::kDepth; ++i) ahead.Fetch(i);
     };
     for (; count >= matrix::kRows; count -= matrix::kRows) {
       matrix::MultiplyRows<NV, true>(a, depth, {panel, kStride}, {c, stride},

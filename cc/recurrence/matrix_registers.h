@@ -116,10 +116,10 @@ struct Sums {
 };
 
 // In what follows registers 0 ... 3 hold sums, 4 and 5 operands, 6 and 7
-// weights. Sums start from what is there or, unless kAdds, from zero. Calls
-// ahead(k) for each 32 of the depth.
+// weights. Calls ahead(k) for each 32 of the depth.
 
-// Sums (16, NV) vectors, of the panel's first NV.
+// Sums (16, NV) vectors, of the panel's first NV, from what is there or, unless
+// kAdds, from zero.
 template <int NV, bool kAdds, class A, class F>
 ECORNN_INLINE void MultiplyRows(A& a, int64_t depth, Panel panel, Sums sums,
                                 const F& ahead) {
@@ -161,8 +161,8 @@ ECORNN_INLINE void MultiplyRows(A& a, int64_t depth, Panel panel, Sums sums,
   if constexpr (NV > 3) _tile_stored(3, c + 192, sums.stride);
 }
 
-// Sums (32, NV) vectors, NV <= 2: weights are loaded half as often.
-template <int NV, bool kAdds, class A, class F>
+// Sums (32, NV) vectors from zero, NV <= 2: weights are loaded half as often.
+template <int NV, class A, class F>
 ECORNN_INLINE void MultiplyTwiceTheRows(A& a, A& more, int64_t depth,
                                         Panel panel, Sums sums,
                                         const F& ahead) {
@@ -170,20 +170,11 @@ ECORNN_INLINE void MultiplyTwiceTheRows(A& a, A& more, int64_t depth,
   char* c = sums.Rows(0);
   char* d = sums.Rows(kRows);
   FinishStores();
-  if constexpr (kAdds) {
-    _tile_loadd(0, c, sums.stride);
-    _tile_loadd(1, d, sums.stride);
-    if constexpr (NV > 1) {
-      _tile_loadd(2, c + 64, sums.stride);
-      _tile_loadd(3, d + 64, sums.stride);
-    }
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    if constexpr (NV > 1) {
-      _tile_zero(2);
-      _tile_zero(3);
-    }
+  _tile_zero(0);
+  _tile_zero(1);
+  if constexpr (NV > 1) {
+    _tile_zero(2);
+    _tile_zero(3);
   }
   for (int64_t k = 0; k < depth; k += kDepth) {
     const char* b = panel.At(k);

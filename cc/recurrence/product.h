@@ -115,6 +115,12 @@ struct Ahead {
   const void* line;
   int64_t step;           // bytes from one line to the next
   int64_t skip_bits = 0;  // none with a k that has one of them
+
+  ECORNN_INLINE void Fetch(int64_t k) {
+    if ((k & skip_bits) != 0) return;
+    PrefetchLines(static_cast<const char*>(line), 1);
+    line = static_cast<const char*>(line) + step;
+  }
 };
 
 // sum[r][v] = over k of a[r][k] * panel[k][v]: R rows of length `depth` times a
@@ -132,10 +138,7 @@ void TileProduct(const P* const* a, int64_t depth, const P* panel, Ahead ahead,
     typename M::Groups x[R];
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) x[r] = M::Spread(a[r] + k);
-    if ((k & ahead.skip_bits) == 0) {
-      PrefetchLines(static_cast<const char*>(ahead.line), 1);
-      ahead.line = static_cast<const char*>(ahead.line) + ahead.step;
-    }
+    ahead.Fetch(k);
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) {
       const typename M::Groups b = M::Load(panel + v * kGroups);
@@ -207,6 +210,10 @@ struct AheadOfRows {
   const char* line;  // of row 0
   int64_t stride;    // bytes
   const int64_t* rows;
+
+  ECORNN_INLINE void Fetch(int64_t k) const {
+    PrefetchLines(line + rows[k] * stride, 1);
+  }
 };
 
 // Adds to c[r][v] the sum over k of a[k][r] * panel[k][v]: R columns of a
@@ -229,9 +236,7 @@ void TileProductOfColumns(const P* a, int64_t columns, int64_t depth,
     typename M::Groups x[R];
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) x[r] = M::Spread(a + r * M::kGroup);
-    for (int j = 0; j < M::kGroup; ++j) {
-      PrefetchLines(ahead.line + ahead.rows[k + j] * ahead.stride, 1);
-    }
+    for (int j = 0; j < M::kGroup; ++j) ahead.Fetch(k + j);
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) {
       const typename M::Groups b = M::Load(panel + v * kLanes * M::kGroup);

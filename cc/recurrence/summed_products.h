@@ -323,15 +323,21 @@ class SummedProducts {
   // is zero. Returns where they end.
   template <class From>
   static P* PackGroups(const From* const* rows, int64_t columns, P* to) {
-    const From* at[kGroup];
     for (int64_t k = 0; k < columns; k += kLanes, to += kLanes * kGroup) {
-      for (int j = 0; j < kGroup; ++j) {
-        at[j] = rows[j] == nullptr ? nullptr : rows[j] + k;
-      }
-      Multiply<P>::Pack(
-          at, static_cast<int>(MinOf<int64_t>(kLanes, columns - k)), to);
+      PackVector(rows, k, MinOf<int64_t>(kLanes, columns - k), to);
     }
     return to;
+  }
+
+  // `count` groups, from column k on.
+  template <class From>
+  ECORNN_INLINE static void PackVector(const From* const* rows, int64_t k,
+                                       int64_t count, P* to) {
+    const From* at[kGroup];
+    for (int j = 0; j < kGroup; ++j) {
+      at[j] = rows[j] == nullptr ? nullptr : rows[j] + k;
+    }
+    Multiply<P>::Pack(at, static_cast<int>(count), to);
   }
 
   // The same of left columns, a group of each in its place among whole groups.
@@ -360,12 +366,8 @@ class SummedProducts {
   // A vector of groups, from column k on, to places apart.
   template <class From>
   static void PackApart(const From* const* rows, int64_t k, P* to) {
-    const From* at[kGroup];
-    for (int j = 0; j < kGroup; ++j) {
-      at[j] = rows[j] == nullptr ? nullptr : rows[j] + k;
-    }
     P groups[kLanes * kGroup];
-    Multiply<P>::Pack(at, kLanes, groups);
+    PackVector(rows, k, kLanes, groups);
     for (int i = 0; i < kLanes; ++i) {
       __builtin_memcpy((void*)(to + i * kWhole), groups + i * kGroup,
                        kGroup * sizeof(P));
