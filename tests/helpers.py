@@ -1,6 +1,7 @@
 """The raw ops on a `Problem`, and their comparison with the reference."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import reference
@@ -13,6 +14,9 @@ from problems import (
 )
 from tf_ecornn import _library
 
+needs_xla = pytest.mark.skipif(
+    not _library.has_xla(), reason="this build of TensorFlow has no XLA part"
+)
 DTYPES = (np.float32, np.float64)
 OPTIONAL = ("mask", "reset", "bias", "recurrent_bias", "recurrent_dropout")
 

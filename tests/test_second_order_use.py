@@ -7,10 +7,10 @@ import tensorflow as tf
 
 import tf_ecornn
 import unrolled
+from helpers import needs_xla
 from layer_pairs import assert_equal, draw_inputs
 from problems import CELLS, draw_problem
 from second_derivatives import TOLERANCE, assert_all_equal, second, squares, total
-from tf_ecornn import _library
 
 
 def make_problem(cell):
@@ -255,7 +255,7 @@ def test_first_derivatives_run_two_ops(fused_calls):
         assert fused_calls() - before == 2
 
 
-@pytest.mark.skipif(not _library.has_xla(), reason="no kernels for XLA in this build")
+@needs_xla
 @pytest.mark.parametrize("cell", CELLS)
 def test_under_xla(cell):
     problem = make_problem(cell)

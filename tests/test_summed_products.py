@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from helpers import needs_xla
 from problems import assert_same_bits
 from tf_ecornn import _library
 
@@ -144,10 +145,11 @@ def test_all_masked():
     assert not run(arguments, tf.float32)[0].numpy().any()
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["op", "xla"])
+@pytest.mark.parametrize(
+    "compiled",
+    [pytest.param(False, id="op"), pytest.param(True, id="xla", marks=needs_xla)],
+)
 def test_masked_steps_are_not_read(compiled):
-    if compiled and not _library.has_xla():
-        pytest.skip("this build has no kernels for XLA")
     arguments = case((5, 30, [20, 3], 24), tf.float32, 4, 0, 4, mask=True, factors=True)
     wanted = expected(**arguments)
     for x in (*arguments["lefts"], arguments["right"]):
@@ -157,7 +159,7 @@ def test_masked_steps_are_not_read(compiled):
         np.testing.assert_allclose(result, right, rtol=0, atol=1e-4)
 
 
-@pytest.mark.skipif(not _library.has_xla(), reason="this build has no kernels for XLA")
+@needs_xla
 @pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: dtype.name)
 def test_xla(dtype):
     options = itertools.product(SIZES[1:5], [False, True], [False, True])

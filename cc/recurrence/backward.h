@@ -73,9 +73,9 @@ class BackwardPass {
         StartGroups(0, split_.groups());
         stages_.Begin(stages() + 1, stage_chunks_, chunks_);
         Prepare(0);
-        RunProducts<&BackwardPass::Share>(team, sharers_, this);
+        RunTasks<&BackwardPass::Share>(team, sharers_, this);
       } else {
-        RunProducts<&BackwardPass::RunBlock>(team, split_.blocks(), this);
+        RunTasks<&BackwardPass::RunBlock>(team, split_.blocks(), this);
       }
     }
     bias_sums_.Write();

@@ -13,8 +13,8 @@
 
 #include "cell/rows.h"
 #include "engine.h"
+#include "forward_rows.h"
 #include "layout.h"
-#include "masked_run.h"
 #include "product.h"
 #include "stages.h"
 #include "weights.h"
@@ -31,7 +31,6 @@ class ForwardPass {
   using V = typename Simd<C>::Vector;
   static constexpr int kGates = Cell::kGates;
   static constexpr int kLanes = Simd<C>::kLanes;
-  static constexpr bool kStateIsOperand = sizeof(P) == sizeof(C);
 
   ForwardPass(const ForwardArgs<S>& args, decltype(Cell::functions) functions,
               int team_size)
@@ -43,13 +42,6 @@ class ForwardPass {
         recurrent_weights_(args.recurrent_kernel, units_, units_,
                            FewProducts()),
         input_weights_(args.kernel, features_, units_, FewProducts()),
-        row_stride_(RowStride<C>(units_)),
-        operand_stride_(RowStride<P>(recurrent_weights_.depth())),
-        operand_copies_(args.recurrent_dropout != nullptr ? kGates
-                        : kStateIsOperand                 ? 0
-                                                          : 1),
-        copies_inputs_(sizeof(S) != sizeof(P) ||
-                       input_weights_.depth() != features_),
         sharers_(ChooseSharers(batch_, units_, kGates * (units_ + features_),
                                sizeof(P), panels(), team_size)),
         chunks_(ChooseChunks(sharers_, units_, kGates * (units_ + features_),
@@ -57,10 +49,11 @@ class ForwardPass {
         split_(batch_,
                ChooseBlocks(batch_, steps_, units_,
                             kGates * (units_ + features_), sizeof(P),
-                            (2 * kGates + 4) * units_ * sizeof(C), team_size)) {
+                            (2 * kGates + 4) * units_ * sizeof(C), team_size)),
+        rows_(args, recurrent_weights_.depth(), input_weights_.depth()) {
     cell_.functions = functions;
     cell_.units = units_;
-    cell_.operand_stride = operand_stride_;
+    cell_.operand_stride = rows_.operand_stride();
     cell_.streams = Cell::kCanStream && sharers_ == 1 && Streams();
   }
 
@@ -76,23 +69,16 @@ class ForwardPass {
     Place(arena);
     if (steps_ > 0) PackAll(team);
     if (sharers_ > 1) {
-      StartRows(0, batch_);
+      for (int64_t row = 0; row < batch_; ++row) rows_.Start(row);
       stages_.Begin(steps_ * Cell::kPhases, stage_chunks_, chunks_);
       Prepare(0);
-      RunProducts<&ForwardPass::Share>(team, sharers_, this);
+      RunTasks<&ForwardPass::Share>(team, sharers_, this);
     } else {
-      RunProducts<&ForwardPass::RunBlock>(team, split_.blocks(), this);
+      RunTasks<&ForwardPass::RunBlock>(team, split_.blocks(), this);
     }
   }
 
  private:
-  // What the loop keeps of a row between steps.
-  struct RowState {
-    int parity;       // which of the two state buffers holds the current state
-    bool active;      // the last processed step was valid
-    bool has_output;  // some processed step was valid
-  };
-
   int64_t panels() const { return recurrent_weights_.panels(); }
 
   void Place(Arena& arena) {
@@ -100,18 +86,7 @@ class ForwardPass {
     input_weights_.Place(arena);
     bias_ = arena.template Take<C>(kGates * units_);
     recurrent_bias_ = arena.template Take<C>(kGates * units_);
-    h_ = arena.template Take<C>(2 * batch_ * row_stride_);
-    operands_ =
-        arena.template Take<P>(2 * batch_ * operand_copies_ * operand_stride_);
-    c_ = arena.template Take<C>(Cell::kHasCellState ? batch_ * row_stride_ : 0);
-    x_ = arena.template Take<P>(copies_inputs_ ? batch_ * input_weights_.depth()
-                                               : 0);
-    constexpr bool kTwoPhases = Cell::kPhases == 2;
-    update_gates_ =
-        arena.template Take<C>(kTwoPhases ? batch_ * row_stride_ : 0);
-    phase_operands_ =
-        arena.template Take<P>(kTwoPhases ? batch_ * operand_stride_ : 0);
-    row_states_ = arena.template Take<RowState>(batch_);
+    rows_.Place(arena);
     step_rows_ = arena.template Take<ForwardRow<S>>(batch_);
     stage_chunks_ =
         arena.template Take<Stages::Chunk>(sharers_ > 1 ? chunks_ : 0);
@@ -163,46 +138,10 @@ class ForwardPass {
     }
   }
 
-  C* State(int64_t row, int parity) const {
-    return h_ + (2 * row + parity) * row_stride_;
-  }
-  P* Operands(int64_t row, int parity) const {
-    return operands_ + (2 * row + parity) * operand_copies_ * operand_stride_;
-  }
-
-  // Fills a row's state and operands from an array, or with zero.
-  void SetState(int64_t row, int parity, const S* from) {
-    C* h = State(row, parity);
-    SetRow(h, from, units_);
-    for (int g = 0; g < operand_copies_; ++g) {
-      P* operand = Operands(row, parity) + g * operand_stride_;
-      if (args_.recurrent_dropout == nullptr) {
-        CopyRow(operand, h, units_);
-        continue;
-      }
-      const S* keep = args_.recurrent_dropout + (row * kGates + g) * units_;
-      for (int64_t u = 0; u < units_; ++u) {
-        Narrow(h[u] * Widen(keep[u]), operand + u);
-      }
-    }
-  }
-
-  // Operands end in zeros that the steps leave alone.
-  void EndOperands(int64_t row) {
-    for (int parity = 0; parity < 2; ++parity) {
-      for (int g = 0; g < operand_copies_; ++g) {
-        EndGroup(Operands(row, parity) + g * operand_stride_, units_);
-      }
-    }
-    if (Cell::kPhases == 2) {
-      EndGroup(phase_operands_ + row * operand_stride_, units_);
-    }
-  }
-
   void RunBlock(int block) {
     const int64_t begin = split_.FirstRow(block);
     const int64_t end = split_.FirstRow(block + 1);
-    StartRows(begin, end);
+    for (int64_t row = begin; row < end; ++row) rows_.Start(row);
     for (int64_t step = 0; step < steps_; ++step) {
       const int64_t count = TakeRows(step, begin, end);
       RunPanels<0>(0, panels(), begin, count);
@@ -210,7 +149,7 @@ class ForwardPass {
         RunPanels<1>(0, panels(), begin, count);
       }
     }
-    FinishRows(begin, end);
+    for (int64_t row = begin; row < end; ++row) rows_.Finish(row);
     if (cell_.streams) FinishStreaming();
   }
 
@@ -234,38 +173,22 @@ class ForwardPass {
   // What comes before a stage, and after the last.
   void Prepare(int64_t stage) {
     if (stage == steps_ * Cell::kPhases) {
-      FinishRows(0, batch_);
+      for (int64_t row = 0; row < batch_; ++row) rows_.Finish(row);
     } else if (stage % Cell::kPhases == 0) {
       shared_count_ = TakeRows(stage / Cell::kPhases, 0, batch_);
-    }
-  }
-
-  void StartRows(int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      row_states_[row] = {0, false, false};
-      SetState(row, 0, args_.initial_h + row * units_);
-      EndOperands(row);
-      if (Cell::kHasCellState) {
-        SetRow(c_ + row * row_stride_, args_.initial_c + row * units_, units_);
-      }
     }
   }
 
   // Rows [begin, end) at a step: puts those that take it into step_rows_, from
   // `begin` on, and returns how many they are.
   int64_t TakeRows(int64_t step, int64_t begin, int64_t end) {
-    const int64_t t = args_.sequence.reverse ? steps_ - 1 - step : step;
     ForwardRow<S>* active = step_rows_ + begin;
     int64_t count = 0;
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t at = row * steps_ + t;
-      const bool skip = args_.mask != nullptr && !args_.mask[at];
-      if (skip) SkipStep(row, step, at);
-      if (args_.reset != nullptr && args_.reset[at]) {
-        SetState(row, row_states_[row].parity, nullptr);
-        if (Cell::kHasCellState) ZeroRow(c_ + row * row_stride_, units_);
-      }
-      if (!skip) active[count++] = StepRow(row, step, at);
+      const bool is_masked = rows_.IsMasked(row, step);
+      if (is_masked) rows_.Skip(row, step);
+      rows_.Reset(row, step);
+      if (!is_masked) active[count++] = rows_.Take(row, step);
     }
     return count;
   }
@@ -275,105 +198,6 @@ class ForwardPass {
   void RunPanels(int64_t first, int64_t last, int64_t begin, int64_t count) {
     for (int64_t p = first; p < last; ++p) {
       RunPanel<kPhase>(p, step_rows_ + begin, count);
-    }
-  }
-
-  ForwardRow<S> StepRow(int64_t row, int64_t step, int64_t at) {
-    RowState& state = row_states_[row];
-    const int entering = state.parity;
-    const int leaving = 1 - entering;
-    state = {leaving, true, true};
-    const bool saves = args_.gates != nullptr;
-    ForwardRow<S> r = {};
-    if (args_.kernel == nullptr) {
-      r.gates_x = args_.gates_x + at * kGates * units_;
-    } else {
-      r.x = Input(row, args_.x + at * features_);
-    }
-    r.h = State(row, entering);
-    r.h_next = State(row, leaving);
-    if (Cell::kHasCellState) r.c = c_ + row * row_stride_;
-    if (Cell::kPhases == 2) {
-      r.update_gate = update_gates_ + row * row_stride_;
-      r.phase_operand = phase_operands_ + row * operand_stride_;
-    }
-    if (args_.outputs != nullptr) {
-      r.output = args_.outputs + (row * steps_ + step) * units_;
-    }
-    if (saves) {
-      r.gates = args_.gates + at * kGates * units_;
-      r.previous_h = args_.previous_h + at * units_;
-      if (Cell::kHasCellState) r.previous_c = args_.previous_c + at * units_;
-      if (Cell::kSavesCandidate) r.candidate = args_.candidate + at * units_;
-    }
-    if (args_.recurrent_dropout != nullptr) {
-      r.dropout = args_.recurrent_dropout + row * kGates * units_;
-    }
-    if (operand_copies_ > 0) {
-      r.operands = Operands(row, entering);
-      r.operands_next = Operands(row, leaving);
-    }
-    return r;
-  }
-
-  // A step's inputs as they are multiplied.
-  const P* Input(int64_t row, const S* x) {
-    if constexpr (sizeof(S) == sizeof(P)) {
-      if (!copies_inputs_) return x;
-    }
-    P* copy = x_ + row * input_weights_.depth();
-    CopyRow(copy, x, features_);
-    EndGroup(copy, features_);
-    return copy;
-  }
-
-  // A masked step: the output is repeated or zero, the state stays.
-  void SkipStep(int64_t row, int64_t step, int64_t at) {
-    RowState& state = row_states_[row];
-    S* last = args_.last_output + row * units_;
-    if (state.active) {
-      CopyRow(last, State(row, state.parity), units_);
-      state.active = false;
-    }
-    if (args_.outputs != nullptr) {
-      S* output = args_.outputs + (row * steps_ + step) * units_;
-      if (state.has_output && !args_.sequence.zero_output_for_mask) {
-        __builtin_memcpy((void*)output, last, units_ * sizeof(S));
-      } else {
-        ZeroRow(output, units_);
-      }
-    }
-    if (args_.gates != nullptr) ClearRun(row, at - row * steps_);
-  }
-
-  // At the first of several masked steps: saves zeros for all of them.
-  void ClearRun(int64_t row, int64_t t) const {
-    const MaskedRun run =
-        EnteredRun(args_.mask, steps_, row, t, args_.sequence.reverse ? -1 : 1);
-    const int64_t first = run.first * units_;
-    const int64_t count = run.count * units_;
-    ZeroRow(args_.gates + kGates * first, kGates * count);
-    ZeroRow(args_.previous_h + first, count);
-    if (Cell::kHasCellState) ZeroRow(args_.previous_c + first, count);
-    if (Cell::kSavesCandidate) ZeroRow(args_.candidate + first, count);
-  }
-
-  void FinishRows(int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) FinishRow(row);
-  }
-
-  void FinishRow(int64_t row) {
-    const RowState& state = row_states_[row];
-    const C* h = State(row, state.parity);
-    CopyRow(args_.final_h + row * units_, h, units_);
-    if (Cell::kHasCellState) {
-      CopyRow(args_.final_c + row * units_, c_ + row * row_stride_, units_);
-    }
-    S* last = args_.last_output + row * units_;
-    if (state.active) {
-      CopyRow(last, h, units_);
-    } else if (!state.has_output || args_.sequence.zero_output_for_mask) {
-      ZeroRow(last, units_);
     }
   }
 
@@ -400,7 +224,7 @@ class ForwardPass {
                                                     &sums[0][0]);
       } else {
         recurrent_weights_.template ProductByGate<kPhase>(
-            operands, operand_stride_, n, p, &sums[0][0]);
+            operands, rows_.operand_stride(), n, p, &sums[0][0]);
       }
       if (units_ - u >= kLanes) {
         Finish<kPhase>(tile, n, sums, x, u, FullLanes{});
@@ -415,7 +239,7 @@ class ForwardPass {
   template <int kPhase>
   static const P* Operand(const ForwardRow<S>& row) {
     if (kPhase == 1) return row.phase_operand;
-    if constexpr (kStateIsOperand) {
+    if constexpr (sizeof(P) == sizeof(C)) {
       if (row.operands == nullptr) return row.h;
     }
     return row.operands;
@@ -452,27 +276,17 @@ class ForwardPass {
   const int64_t features_;
   ForwardWeights<Cell> recurrent_weights_;
   ForwardWeights<Cell> input_weights_;
-  const int64_t row_stride_;
-  const int64_t operand_stride_;
-  const int operand_copies_;
-  const bool copies_inputs_;
   const int sharers_;  // threads that share all rows; 1: each takes blocks
   const int chunks_;
   const RowSplit split_;
   Cell cell_;
+  ForwardRows<Cell> rows_;
   Stages stages_;
   int64_t shared_count_;  // rows that take the shared step
 
   // In the scratch memory:
   C* bias_;            // (GU)
   C* recurrent_bias_;  // (GU)
-  C* h_;               // (B, 2, stride)
-  P* operands_;        // (B, 2, copies, operand stride)
-  C* c_;               // (B, stride)
-  P* x_;               // (B, input depth) where inputs are copied
-  C* update_gates_;    // (B, stride) between two phases
-  P* phase_operands_;  // (B, operand stride) between two phases
-  RowState* row_states_;
   ForwardRow<S>* step_rows_;
   Stages::Chunk* stage_chunks_;
 };

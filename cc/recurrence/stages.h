@@ -19,20 +19,10 @@
 namespace ecornn {
 namespace ECORNN_TARGET {
 
-// Calls a method of an object for 0 ... count - 1, by the team.
+// Calls a method of an object, which may multiply, for 0 ... count - 1, by the
+// team.
 template <auto kMethod, class Object>
 void RunTasks(Team& team, int count, Object* object) {
-  team.Run(
-      count,
-      [](void* context, int index) {
-        (static_cast<Object*>(context)->*kMethod)(index);
-      },
-      object);
-}
-
-// The same of a method that multiplies.
-template <auto kMethod, class Object>
-void RunProducts(Team& team, int count, Object* object) {
   team.Run(
       count,
       [](void* context, int index) {

@@ -61,8 +61,7 @@ class SummedProducts {
     Arena arena(scratch);
     Place(arena);
     FindValid();
-    RunProducts<&SummedProducts::RunTask>(team, static_cast<int>(Tasks()),
-                                          this);
+    RunTasks<&SummedProducts::RunTask>(team, static_cast<int>(Tasks()), this);
     RunTasks<&SummedProducts::Write>(team, static_cast<int>(write_runs_), this);
   }
 

@@ -93,6 +93,7 @@ class Work:
         missing = [key for key in list(_SIZES.values())[:4] if key not in given]
         if missing:
             raise refuse(f"no {', '.join(missing)}")
+        # Each key was given a value of its field's type.
         work = cls(**given)  # type: ignore[arg-type]
         if work.reset_before and work.cell != "gru":
             raise refuse("only a GRU resets before or after")
