@@ -5,7 +5,6 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tf_ecornn
 from helpers import needs_xla
