@@ -79,6 +79,10 @@ class ForwardPass {
   }
 
  private:
+  // One row's sums in a tile.
+  template <int kPhase>
+  using Sums = V[Cell::kGateCount[kPhase]];
+
   int64_t panels() const { return recurrent_weights_.panels(); }
 
   void Place(Arena& arena) {
@@ -87,6 +91,11 @@ class ForwardPass {
     bias_ = arena.template Take<C>(kGates * units_);
     recurrent_bias_ = arena.template Take<C>(kGates * units_);
     rows_.Place(arena);
+    const int64_t sums = batch_ * recurrent_weights_.SumsWidth();
+    const bool in_place = recurrent_weights_.in_place();
+    sums_ = arena.template Take<C>(in_place ? sums : 0);
+    x_sums_ =
+        arena.template Take<C>(in_place && args_.kernel != nullptr ? sums : 0);
     step_rows_ = arena.template Take<ForwardRow<S>>(batch_);
     stage_chunks_ =
         arena.template Take<Stages::Chunk>(sharers_ > 1 ? chunks_ : 0);
@@ -110,8 +119,11 @@ class ForwardPass {
 
   // Packing costs as much as some products.
   bool FewProducts() const {
+    const bool is_resident =
+        IsResident(units_, kGates * (units_ + features_), sizeof(P));
     return args_.recurrent_dropout == nullptr &&
-           steps_ * CeilDiv<int64_t>(batch_, kTileRows) <= kUnpackedProducts;
+           steps_ * CeilDiv<int64_t>(batch_, kTileRows) <=
+               (is_resident ? kUnpackedProducts : kUnpackedLargeProducts);
   }
 
   void PackAll(Team& team) {
@@ -196,13 +208,29 @@ class ForwardPass {
   // A phase of a step, for `count` of the step's rows from `begin` on.
   template <int kPhase>
   void RunPanels(int64_t first, int64_t last, int64_t begin, int64_t count) {
+    const ForwardRow<S>* rows = step_rows_ + begin;
+    C* sums = sums_ + begin * recurrent_weights_.SumsWidth();
+    C* x_sums = x_sums_ + begin * recurrent_weights_.SumsWidth();
+    if constexpr (Products<S>::kHasInPlace) {
+      if (recurrent_weights_.in_place()) {
+        recurrent_weights_.template SumsInPlace<kPhase>(
+            [&](int64_t i) { return Operand<kPhase>(rows[i]); }, count, first,
+            last, sums);
+        if (args_.kernel != nullptr) {
+          input_weights_.template SumsInPlace<kPhase>(
+              [&](int64_t i) { return rows[i].x; }, count, first, last, x_sums);
+        }
+      }
+    }
     for (int64_t p = first; p < last; ++p) {
-      RunPanel<kPhase>(p, step_rows_ + begin, count);
+      RunPanel<kPhase>(p, rows, count, sums, x_sums);
     }
   }
 
+  // `all_sums` and `all_x_sums`: of the rows, where products were in place.
   template <int kPhase>
-  void RunPanel(int64_t p, const ForwardRow<S>* rows, int64_t count) {
+  void RunPanel(int64_t p, const ForwardRow<S>* rows, int64_t count,
+                C* all_sums, C* all_x_sums) {
     constexpr int kVectors = Cell::kGateCount[kPhase];
     const int64_t u = p * kLanes;
     ForEachTile(count, [&](Turn turn, int64_t first, int n) {
@@ -213,18 +241,13 @@ class ForwardPass {
       }
       Sums<kPhase> x[kTileRows];
       Sums<kPhase> sums[kTileRows];
-      const P* operands[kTileRows];
-      if (args_.kernel != nullptr) {
-        for (int r = 0; r < n; ++r) operands[r] = tile[r].x;
-        input_weights_.template Product<kPhase>(operands, n, p, turn, &x[0][0]);
-      }
-      for (int r = 0; r < n; ++r) operands[r] = Operand<kPhase>(tile[r]);
-      if (kPhase == 1 || args_.recurrent_dropout == nullptr) {
-        recurrent_weights_.template Product<kPhase>(operands, n, p, turn,
-                                                    &sums[0][0]);
+      if (recurrent_weights_.in_place()) {
+        LoadSums<kPhase>(all_sums, p, first, n, sums);
+        if (args_.kernel != nullptr) {
+          LoadSums<kPhase>(all_x_sums, p, first, n, x);
+        }
       } else {
-        recurrent_weights_.template ProductByGate<kPhase>(
-            operands, rows_.operand_stride(), n, p, &sums[0][0]);
+        Multiply<kPhase>(p, turn, tile, n, sums, x);
       }
       if (units_ - u >= kLanes) {
         Finish<kPhase>(tile, n, sums, x, u, FullLanes{});
@@ -233,6 +256,38 @@ class ForwardPass {
                        FirstLanes{static_cast<int>(units_ - u)});
       }
     });
+  }
+
+  template <int kPhase>
+  ECORNN_INLINE void LoadSums(C* from, int64_t p, int64_t first, int n,
+                              Sums<kPhase>* sums) const {
+    const ForwardWeights<Cell>& weights = recurrent_weights_;
+    for (int r = 0; r < n; ++r) {
+      C* row = from + (first + r) * weights.SumsWidth();
+      for (int v = 0; v < Cell::kGateCount[kPhase]; ++v) {
+        sums[r][v] = Load(weights.Sums(row, Cell::kFirstGate[kPhase] + v, p));
+      }
+    }
+  }
+
+  // A tile's products with packed weights.
+  template <int kPhase>
+  ECORNN_INLINE void Multiply(int64_t p, Turn turn, const ForwardRow<S>* tile,
+                              int n, Sums<kPhase>* sums,
+                              Sums<kPhase>* x) const {
+    const P* operands[kTileRows];
+    if (args_.kernel != nullptr) {
+      for (int r = 0; r < n; ++r) operands[r] = tile[r].x;
+      input_weights_.template Product<kPhase>(operands, n, p, turn, &x[0][0]);
+    }
+    for (int r = 0; r < n; ++r) operands[r] = Operand<kPhase>(tile[r]);
+    if (kPhase == 1 || args_.recurrent_dropout == nullptr) {
+      recurrent_weights_.template Product<kPhase>(operands, n, p, turn,
+                                                  &sums[0][0]);
+    } else {
+      recurrent_weights_.template ProductByGate<kPhase>(
+          operands, rows_.operand_stride(), n, p, &sums[0][0]);
+    }
   }
 
   // What a phase multiplies of a row.
@@ -244,10 +299,6 @@ class ForwardPass {
     }
     return row.operands;
   }
-
-  // One row's sums in a tile.
-  template <int kPhase>
-  using Sums = V[Cell::kGateCount[kPhase]];
 
   template <int kPhase, class Lanes>
   __attribute__((noinline)) void Finish(const ForwardRow<S>* rows, int count,
@@ -287,6 +338,8 @@ class ForwardPass {
   // In the scratch memory:
   C* bias_;            // (GU)
   C* recurrent_bias_;  // (GU)
+  C* sums_;            // (B, G, U in whole panels) of h where products are in
+  C* x_sums_;          // place, and of x
   ForwardRow<S>* step_rows_;
   Stages::Chunk* stage_chunks_;
 };

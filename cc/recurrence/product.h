@@ -181,27 +181,59 @@ void TileProductPerVector(const P* const* a, int64_t operand_stride,
   }
 }
 
-// The first one, of weights where they lie, in rows `stride` apart and vectors
-// of them `vector_stride` apart, for the same sums bit for bit.
-template <class S, int R, int NV>
-void TileProductInPlace(const ComputeType<S>* const* a, int64_t depth,
-                        const S* weights, int64_t stride, int64_t vector_stride,
-                        typename Simd<ComputeType<S>>::Vector* sum) {
-  using V = typename Simd<ComputeType<S>>::Vector;
-  V s[R][NV] = {};
-  for (int64_t k = 0; k < depth; ++k) {
-#pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) {
-      const V b = Load(weights + v * vector_stride);
-#pragma GCC unroll 6
-      for (int r = 0; r < R; ++r) s[r][v] = Fma(Broadcast(a[r][k]), b, s[r][v]);
-    }
-    weights += stride;
-  }
+// Adds to sums[r][c] the sum over k of a[r][k] * weights[k][c], of weights
+// where they lie, in rows `stride` apart: R rows, K of the depth, and all
+// columns. Fetches the K rows of weights that come next. Sums are whole
+// vectors.
+template <class S, int R, int K>
+ECORNN_INLINE void AddProductsInPlace(const ComputeType<S>* const* a, int64_t k,
+                                      const S* weights, int64_t stride,
+                                      int64_t columns, ComputeType<S>* sums,
+                                      int64_t sums_stride) {
+  using C = ComputeType<S>;
+  using V = typename Simd<C>::Vector;
+  constexpr int64_t kLanes = Simd<C>::kLanes;
+  V x[R][K];
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) sum[r * NV + v] = s[r][v];
+    for (int i = 0; i < K; ++i) x[r][i] = Broadcast(a[r][k + i]);
+  }
+  weights += k * stride;
+  const auto add = [&](int64_t c, auto lanes) {
+    V s[R];
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) s[r] = Load(sums + r * sums_stride + c);
+#pragma GCC unroll 4
+    for (int i = 0; i < K; ++i) {
+      const S* row = weights + i * stride + c;
+      PrefetchLines(row + K * stride, 1);
+      const V b = lanes.Load(row);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) s[r] = Fma(x[r][i], b, s[r]);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) Store(sums + r * sums_stride + c, s[r]);
+  };
+  const int64_t whole = columns / kLanes * kLanes;
+  for (int64_t c = 0; c < whole; c += kLanes) add(c, FullLanes{});
+  if (whole < columns) add(whole, FirstLanes{int(columns - whole)});
+}
+
+// The same for a whole depth. Each sum runs in the order of k, so that it has
+// the bits of a packed product.
+template <class S, int R>
+void RowsProductInPlace(const ComputeType<S>* const* a, int64_t depth,
+                        const S* weights, int64_t stride, int64_t columns,
+                        ComputeType<S>* sums, int64_t sums_stride) {
+  int64_t k = 0;
+  for (; k + 4 <= depth; k += 4) {
+    AddProductsInPlace<S, R, 4>(a, k, weights, stride, columns, sums,
+                                sums_stride);
+  }
+  for (; k < depth; ++k) {
+    AddProductsInPlace<S, R, 1>(a, k, weights, stride, columns, sums,
+                                sums_stride);
   }
 }
 
@@ -285,11 +317,10 @@ class Products {
   }
   // Single groups need no packing.
   static constexpr bool kHasInPlace = Multiply<P>::kGroup == 1;
-  static void InPlace(int rows, int vectors, const C* const* a, int64_t depth,
-                      const S* weights, int64_t stride, int64_t vector_stride,
-                      V* sums) {
-    kInPlace[rows - 1][vectors - 1](a, depth, weights, stride, vector_stride,
-                                    sums);
+  static void InPlace(int rows, const C* const* a, int64_t depth,
+                      const S* weights, int64_t stride, int64_t columns,
+                      C* sums, int64_t sums_stride) {
+    kInPlace[rows - 1](a, depth, weights, stride, columns, sums, sums_stride);
   }
   static void OfColumns(int rows, int vectors, const P* a, int64_t columns,
                         int64_t depth, const P* panel, C* c, int64_t c_stride,
@@ -317,8 +348,14 @@ class Products {
   static constexpr decltype(&TileProductPerVector<P, 1, 1>)
       kPerVector[kTileRows][kTileVectors] =
           ECORNN_TABLE(TileProductPerVector, P);
-  static constexpr decltype(&TileProductInPlace<S, 1, 1>)
-      kInPlace[kTileRows][kTileVectors] = ECORNN_TABLE(TileProductInPlace, S);
+  static constexpr decltype(&RowsProductInPlace<S, 1>) kInPlace[kTileRows] = {
+      &RowsProductInPlace<S, 1>, &RowsProductInPlace<S, 2>,
+      &RowsProductInPlace<S, 3>,
+#if defined(__AVX512F__)
+      &RowsProductInPlace<S, 4>, &RowsProductInPlace<S, 5>,
+      &RowsProductInPlace<S, 6>,
+#endif
+  };
   static constexpr decltype(&TileProductOfColumns<P, 1, 1>)
       kOfColumns[kTileRows][kTileVectors] =
           ECORNN_TABLE(TileProductOfColumns, P);

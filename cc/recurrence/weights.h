@@ -40,7 +40,7 @@ class ForwardWeights {
   static constexpr int kGroup = Multiply<P>::kGroup;
 
   // `weights` may be null: then there is nothing of them. `in_place`: not
-  // packed, but for the last units where they fill no vector.
+  // packed, if that can be.
   ForwardWeights(const S* weights, int64_t depth, int64_t units, bool in_place)
       : weights_(weights),
         rows_(weights == nullptr ? 0 : depth),
@@ -48,20 +48,21 @@ class ForwardWeights {
         in_place_(Products<S>::kHasInPlace && in_place),
         is_large_(!IsResident(units, rows_ * Cell::kGates, sizeof(P))) {}
 
+  // Whether products are SumsInPlace; else they are those of packed weights.
+  bool in_place() const { return in_place_; }
   // Operands' length.
   int64_t depth() const { return WholeGroups<P>(rows_); }
   int64_t panels() const { return CeilDiv<int64_t>(units_, kLanes); }
 
   void Place(Arena& arena) {
-    packed_ =
-        arena.template Take<P>(depth() * panels() * Cell::kGates * kLanes);
+    packed_ = arena.template Take<P>(in_place_ ? 0 : depth() * SumsWidth());
   }
 
   // Panel p of each phase: of each row the weights of units [p * kLanes, ...).
   void Pack(int64_t p) const {
+    if (in_place_) return;
     const int64_t u = p * kLanes;
     const int count = static_cast<int>(MinOf<int64_t>(kLanes, units_ - u));
-    if (in_place_ && count == kLanes) return;
     for (int q = 0; q < Cell::kPhases; ++q) {
       P* to = Panel(q, p);
       for (int64_t k = 0; k < rows_; k += kGroup) {
@@ -84,21 +85,12 @@ class ForwardWeights {
   ECORNN_INLINE void Product(const P* const* operands, int n, int64_t p,
                              Turn tile, V* sums) const {
     constexpr int kVectors = Cell::kGateCount[kPhase];
-    if constexpr (Products<S>::kHasInPlace) {
-      const int64_t u = p * kLanes;
-      if (in_place_ && units_ - u >= kLanes) {
-        Products<S>::InPlace(n, kVectors, operands, rows_,
-                             weights_ + Cell::kFirstGate[kPhase] * units_ + u,
-                             Cell::kGates * units_, units_, sums);
-        return;
-      }
-    }
     Products<S>::Plain(n, kVectors, operands, depth(), Panel(kPhase, p),
                        Next<kPhase>(p, tile), sums);
   }
 
   // The same where each gate has an operand of its own, `stride` from the last
-  // one's. Of packed weights alone.
+  // one's.
   template <int kPhase>
   ECORNN_INLINE void ProductByGate(const P* const* operands, int64_t stride,
                                    int n, int64_t p, V* sums) const {
@@ -106,7 +98,49 @@ class ForwardWeights {
                            depth(), Panel(kPhase, p), sums);
   }
 
+  // A row's sums, of all gates in whole panels.
+  int64_t SumsWidth() const { return Cell::kGates * panels() * kLanes; }
+  // Those of gate g and panel p.
+  C* Sums(C* row, int g, int64_t p) const {
+    return row + (g * panels() + p) * kLanes;
+  }
+
+  // Sums of `count` rows and panels [first_panel, last_panel), of weights where
+  // they lie; operand(i) is row i's. Reads a gate's columns row by row: of
+  // large weights each row is on a page of its own, which panels would visit
+  // again and again.
+  template <int kPhase, class Operand>
+  void SumsInPlace(const Operand& operand, int64_t count, int64_t first_panel,
+                   int64_t last_panel, C* sums) const {
+    const int64_t stride = Cell::kGates * units_;
+    for (int i = 0; i < Cell::kGateCount[kPhase]; ++i) {
+      const int g = Cell::kFirstGate[kPhase] + i;
+      for (int64_t p = first_panel; p < last_panel; p += kRunPanels) {
+        const int64_t end = MinOf(p + kRunPanels, last_panel);
+        const int64_t columns = MinOf(end * kLanes, units_) - p * kLanes;
+        for (int64_t row = 0; row < count; ++row) {
+          ZeroRow(Sums(sums + row * SumsWidth(), g, p), (end - p) * kLanes);
+        }
+        for (int64_t k = 0; k < rows_; k += kRunDepth) {
+          ForEachTile(count, [&](Turn, int64_t first, int n) {
+            const C* operands[kTileRows];
+            for (int r = 0; r < n; ++r) operands[r] = operand(first + r) + k;
+            Products<S>::InPlace(
+                n, operands, MinOf(kRunDepth, rows_ - k),
+                weights_ + k * stride + g * units_ + p * kLanes, stride,
+                columns, Sums(sums + first * SumsWidth(), g, p), SumsWidth());
+          });
+        }
+      }
+    }
+  }
+
  private:
+  // In place, tiles take turns at so many columns and so much of the depth: the
+  // weights stay in the second-level cache, a tile's sums in the first.
+  static constexpr int64_t kRunPanels = 512 / kLanes;
+  static constexpr int64_t kRunDepth = 32;
+
   // What a panel's tiles fetch beforehand: the next panel, where it comes from
   // beyond the second-level cache.
   template <int kPhase>
