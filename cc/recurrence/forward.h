@@ -44,8 +44,11 @@ class ForwardPass {
         input_weights_(args.kernel, features_, units_, FewProducts()),
         sharers_(ChooseSharers(batch_, units_, kGates * (units_ + features_),
                                sizeof(P), panels(), team_size)),
-        chunks_(ChooseChunks(sharers_, units_, kGates * (units_ + features_),
-                             sizeof(P), panels())),
+        chunks_(recurrent_weights_.in_place()
+                    ? sharers_  // short runs of columns are slow to read
+                    : ChooseChunks(sharers_, units_,
+                                   kGates * (units_ + features_), sizeof(P),
+                                   panels())),
         split_(batch_,
                ChooseBlocks(batch_, steps_, units_,
                             kGates * (units_ + features_), sizeof(P),
