@@ -39,19 +39,19 @@ class ForwardPass {
         steps_(args.sequence.steps),
         units_(args.sequence.units),
         features_(args.kernel == nullptr ? 0 : args.features),
+        depth_(kGates * (units_ + features_)),
         recurrent_weights_(args.recurrent_kernel, units_, units_,
                            FewProducts()),
         input_weights_(args.kernel, features_, units_, FewProducts()),
-        sharers_(ChooseSharers(batch_, units_, kGates * (units_ + features_),
-                               sizeof(P), panels(), team_size)),
-        chunks_(recurrent_weights_.in_place()
-                    ? sharers_  // short runs of columns are slow to read
-                    : ChooseChunks(sharers_, units_,
-                                   kGates * (units_ + features_), sizeof(P),
-                                   panels())),
+        sharers_(ChooseSharers(batch_, units_, depth_, sizeof(P), panels(),
+                               team_size)),
+        // In place, short runs of columns are slow to read.
+        chunks_(
+            recurrent_weights_.in_place()
+                ? sharers_
+                : ChooseChunks(sharers_, units_, depth_, sizeof(P), panels())),
         split_(batch_,
-               ChooseBlocks(batch_, steps_, units_,
-                            kGates * (units_ + features_), sizeof(P),
+               ChooseBlocks(batch_, steps_, units_, depth_, sizeof(P),
                             (2 * kGates + 4) * units_ * sizeof(C), team_size)),
         rows_(args, recurrent_weights_.depth(), input_weights_.depth()) {
     cell_.functions = functions;
@@ -122,16 +122,17 @@ class ForwardPass {
 
   // Packing costs as much as some products.
   bool FewProducts() const {
-    const bool is_resident =
-        IsResident(units_, kGates * (units_ + features_), sizeof(P));
+    const int64_t few = IsResident(units_, depth_, sizeof(P))
+                            ? kUnpackedProducts
+                            : kUnpackedLargeProducts;
     return args_.recurrent_dropout == nullptr &&
-           steps_ * CeilDiv<int64_t>(batch_, kTileRows) <=
-               (is_resident ? kUnpackedProducts : kUnpackedLargeProducts);
+           steps_ * CeilDiv<int64_t>(batch_, kTileRows) <= few;
   }
 
   void PackAll(Team& team) {
     SetRow(bias_, args_.bias, kGates * units_);
     SetRow(recurrent_bias_, args_.recurrent_bias, kGates * units_);
+    if (recurrent_weights_.in_place()) return;
     // Copying is cheap: only of a large matrix is it worth a second thread.
     if (units_ >= 256 && team.size() > 1) {
       RunTasks<&ForwardPass::Pack>(team, static_cast<int>(panels()), this);
@@ -328,6 +329,7 @@ class ForwardPass {
   const int64_t steps_;
   const int64_t units_;
   const int64_t features_;
+  const int64_t depth_;  // of a step's products for one row and unit
   ForwardWeights<Cell> recurrent_weights_;
   ForwardWeights<Cell> input_weights_;
   const int sharers_;  // threads that share all rows; 1: each takes blocks

@@ -217,7 +217,8 @@ ECORNN_INLINE void AddProductsInPlace(const ComputeType<S>* const* a, int64_t k,
   };
   const int64_t whole = columns / kLanes * kLanes;
   for (int64_t c = 0; c < whole; c += kLanes) add(c, FullLanes{});
-  if (whole < columns) add(whole, FirstLanes{int(columns - whole)});
+  const int rest = static_cast<int>(columns - whole);
+  if (rest > 0) add(whole, FirstLanes{rest});
 }
 
 // The same for a whole depth. Each sum runs in the order of k, so that it has
@@ -237,7 +238,7 @@ void RowsProductInPlace(const ComputeType<S>* const* a, int64_t depth,
   }
 }
 
-// The same: a line of each of some rows, which are not evenly spaced.
+// The same as Ahead: a line of each of some rows, which are not evenly spaced.
 struct AheadOfRows {
   const char* line;  // of row 0
   int64_t stride;    // bytes

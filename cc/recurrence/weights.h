@@ -59,8 +59,8 @@ class ForwardWeights {
   }
 
   // Panel p of each phase: of each row the weights of units [p * kLanes, ...).
+  // Not where products are in place.
   void Pack(int64_t p) const {
-    if (in_place_) return;
     const int64_t u = p * kLanes;
     const int count = static_cast<int>(MinOf<int64_t>(kLanes, units_ - u));
     for (int q = 0; q < Cell::kPhases; ++q) {
